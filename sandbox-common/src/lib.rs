@@ -1,0 +1,2 @@
+//! What kernel and daemon both speak.
+#![no_std]

@@ -1,0 +1,3 @@
+//! `sandbox`.
+
+fn main() {}

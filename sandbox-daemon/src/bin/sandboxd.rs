@@ -1,0 +1,3 @@
+//! `sandboxd`.
+
+fn main() {}

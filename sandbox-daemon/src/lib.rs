@@ -1,0 +1,6 @@
+//! sandboxd: a boundary around what AI agents run.
+//!
+//! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
+//! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
+
+pub mod proto;

@@ -1,0 +1,8 @@
+//! The generated gRPC types of `sandbox.v1`, from `proto/sandbox/v1`.
+
+#![expect(missing_docs, clippy::pedantic, reason = "generated code")]
+
+tonic::include_proto!("sandbox.v1");
+
+/// The descriptors of the API, for reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox.bin"));

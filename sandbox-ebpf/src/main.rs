@@ -1,0 +1,3 @@
+//! The kernel programs.
+#![no_std]
+#![no_main]
