@@ -1,2 +1,38 @@
-//! What kernel and daemon both speak.
+//! What the kernel programs and the daemon both speak: map keys and values,
+//! event records, rights. The layouts are private to one build: programs and
+//! daemon are always of the same one.
+
 #![no_std]
+
+mod counters;
+mod event;
+mod place;
+mod rule;
+
+pub use counters::Counters;
+pub use event::{
+    EVENT_VERSION, EXE_BYTES, EventHeader, FileEvent, NetEvent, Operation, PATH_BYTES, Right,
+    Verdict, flags,
+};
+pub use place::{
+    FILTER_WORDS, Key, MAX_DEPTH, NAME_BYTES, Value, bits, filter_bit, header, kind, name_hash,
+};
+pub use rule::{builtin, builtin_label};
+
+/// The kernel's view of a file: `s_dev`, `i_ino`, `i_generation`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    /// `super_block.s_dev`, major << 20 | minor.
+    pub dev: u32,
+    /// `inode.i_generation`.
+    pub generation: u32,
+    /// `inode.i_ino`.
+    pub ino: u64,
+    /// `super_block.s_magic`.
+    pub magic: u64,
+}
+
+// SAFETY: plain integers without padding.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Identity {}

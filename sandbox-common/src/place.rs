@@ -1,0 +1,136 @@
+//! How a policy names places: the keys and values of its rule map, the filter
+//! that all policies share, and the hash of a name.
+
+/// Directories between a file and its file system's root that a walk follows.
+/// Deeper files are refused.
+pub const MAX_DEPTH: usize = 64;
+
+/// Longest name (`NAME_MAX`), and a NUL.
+pub const NAME_BYTES: usize = 256;
+
+/// What a key names.
+pub mod kind {
+    /// The policy itself.
+    pub const HEADER: u32 = 0;
+    /// A file: `dev`, `ino`, and `extra` = generation.
+    pub const INODE: u32 = 1;
+    /// A name in a directory: `dev`, `ino` of the directory, `extra` = hash.
+    pub const NAME: u32 = 2;
+    /// A regular file's name anywhere below a directory (0, 0: everywhere).
+    pub const PATTERN: u32 = 3;
+    /// The same for what follows the last dot of a name, with the dot.
+    pub const SUFFIX: u32 = 4;
+    /// A file system by magic number, in `extra`.
+    pub const FILESYSTEM: u32 = 5;
+    /// An IPv4 destination: `dev` = address, `ino` = port (0: any), both as
+    /// in the packet.
+    pub const NET4: u32 = 6;
+    /// An IPv6 destination: `dev` = port, `ino` and `extra` = address.
+    pub const NET6: u32 = 7;
+}
+
+/// The bits of a value of a place.
+pub mod bits {
+    /// The value states rights; without it, the walk goes on.
+    pub const RULED: u32 = 1;
+    /// open, list, stat, readlink, execute
+    pub const READ: u32 = 1 << 1;
+    /// Everything that changes it.
+    pub const WRITE: u32 = 1 << 2;
+    /// A directory above a ruled place: stat'ed, not moved. `aux` is the
+    /// shielded rule where `rule` is its own.
+    pub const ANCESTOR: u32 = 1 << 3;
+    /// A directory of which some names are guarded (`kind::NAME`).
+    pub const NAMES: u32 = 1 << 4;
+    /// A directory below which name patterns hold.
+    pub const SCOPE: u32 = 1 << 5;
+}
+
+/// The bits of a header.
+pub mod header {
+    /// Let through, and say `observed`.
+    pub const OBSERVE: u32 = 1;
+    /// There are patterns without a directory.
+    pub const PATTERNS: u32 = 1 << 1;
+    /// `[network] mode = "unrestricted"`.
+    pub const NETWORK_UNRESTRICTED: u32 = 1 << 2;
+}
+
+/// A key of a policy's rule map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// One of [`kind`].
+    pub kind: u32,
+    /// See [`kind`].
+    pub dev: u32,
+    /// See [`kind`].
+    pub ino: u64,
+    /// See [`kind`].
+    pub extra: u64,
+}
+
+/// A value of a policy's rule map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Value {
+    /// [`bits`]; in a header [`header`].
+    pub bits: u32,
+    /// The rule that events name; in a header the policy's generation.
+    pub rule: u32,
+    /// With [`bits::ANCESTOR`]: the rule below.
+    pub aux: u64,
+}
+
+// SAFETY: plain integers without padding.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Key {}
+// SAFETY: plain integers without padding.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Value {}
+
+/// Words of 64 bits in the filter.
+pub const FILTER_WORDS: usize = 8192;
+
+/// The bit of the shared filter that says "some policy may name this file".
+#[inline(always)]
+#[must_use]
+pub const fn filter_bit(dev: u32, ino: u64, generation: u32) -> u32 {
+    let mixed = ino ^ ((generation as u64) << 32) ^ ((dev as u64) << 12);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 45) as u32
+}
+
+/// The hash of a name, padded with zeros to a multiple of eight bytes; keyed,
+/// so that nobody can look for a name that collides with a guarded one.
+#[inline(always)]
+#[must_use]
+pub fn name_hash(seed: u64, words: &[u64]) -> u64 {
+    let mut hash = seed;
+    for &word in words {
+        if word == 0 {
+            break;
+        }
+        hash = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash ^= hash >> 32;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_bit_fits_the_filter() {
+        for ino in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+            assert!((filter_bit(u32::MAX, ino, 7) as usize) < FILTER_WORDS * 64);
+        }
+    }
+
+    #[test]
+    fn the_name_hash_depends_on_seed_and_name() {
+        assert_ne!(name_hash(1, &[2, 0]), name_hash(2, &[2, 0]));
+        assert_ne!(name_hash(1, &[2, 0]), name_hash(1, &[3, 0]));
+        assert_eq!(name_hash(1, &[2, 0, 9]), name_hash(1, &[2]));
+    }
+}
