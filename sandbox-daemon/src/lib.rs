@@ -3,4 +3,6 @@
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
 //! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
 
+pub mod config;
+pub mod events;
 pub mod proto;

@@ -1,6 +1,6 @@
 //! The generated gRPC types of `sandbox.v1`, from `proto/sandbox/v1`.
 
-#![expect(missing_docs, clippy::pedantic, reason = "generated code")]
+#![expect(missing_docs, clippy::all, clippy::pedantic, reason = "generated code")]
 
 tonic::include_proto!("sandbox.v1");
 

@@ -1,0 +1,229 @@
+//! `/etc/sandboxd/config.toml`: everything optional, unknown keys are errors.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+/// Where the daemon looks unless told otherwise. It need not exist.
+pub const DEFAULT_PATH: &str = "/etc/sandboxd/config.toml";
+
+/// Largest file that is read.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The settings of the daemon.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The Unix socket of the API. Its directory also holds the lock and what
+    /// has to survive a restart of the daemon.
+    pub socket: PathBuf,
+    /// Name of the cgroup below which all sandboxes live.
+    pub slice: String,
+    /// Where named policies are looked for, in this order.
+    pub policy_directories: Vec<PathBuf>,
+    /// Files of named sets; a later one replaces sets of an earlier one.
+    pub set_files: Vec<PathBuf>,
+    /// Below it, `${cache}` of every user and workspace.
+    pub cache_directory: PathBuf,
+    /// Denials that are kept for `WatchEvents`.
+    pub event_buffer: usize,
+    /// What one user may have at a time.
+    pub quotas: Quotas,
+}
+
+/// What one user may have at a time. Root is bound by them too.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Quotas {
+    /// Sandboxes.
+    pub sandboxes: u32,
+    /// Running execs.
+    pub execs: u32,
+    /// Open `Run`, `Enroll` and `WatchEvents` calls.
+    pub streams: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: "/run/sandboxd/sandboxd.sock".into(),
+            slice: "sandboxd.slice".into(),
+            policy_directories: vec![
+                "/etc/sandboxd/policies".into(),
+                "/usr/lib/sandboxd/policies".into(),
+            ],
+            set_files: vec![
+                "/usr/lib/sandboxd/policies/sets.toml".into(),
+                "/etc/sandboxd/sets.toml".into(),
+            ],
+            cache_directory: "/var/cache/sandboxd".into(),
+            event_buffer: 65_536,
+            quotas: Quotas::default(),
+        }
+    }
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            sandboxes: 256,
+            execs: 1024,
+            streams: 1024,
+        }
+    }
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is larger than any sensible one.
+    #[error("`{path}` is larger than {MAX_BYTES} bytes")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not TOML, or has a key or value that does not belong there.
+    #[error("`{path}` is wrong: {source}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// With line, column and caret.
+        source: Box<toml::de::Error>,
+    },
+    /// A value is out of its range.
+    #[error("`{path}`: `{key}` {problem}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        key: &'static str,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads `path`, or the default path where it exists.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let (path, required) = match path {
+            Some(path) => (path, true),
+            None => (Path::new(DEFAULT_PATH), false),
+        };
+        let read = |source| ConfigError::Read {
+            path: path.into(),
+            source,
+        };
+        match std::fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !required => {
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(read(error)),
+            Ok(metadata) if metadata.len() > MAX_BYTES => {
+                return Err(ConfigError::TooLarge { path: path.into() });
+            }
+            Ok(_) => {}
+        }
+        Self::parse(path, &std::fs::read_to_string(path).map_err(read)?)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
+            path: path.into(),
+            source: source.into(),
+        })?;
+        let wrong = |key, problem| {
+            Err(ConfigError::Value {
+                path: path.into(),
+                key,
+                problem,
+            })
+        };
+        if !config.socket.is_absolute() || config.socket.file_name().is_none() {
+            return wrong("socket", "must be an absolute path");
+        }
+        let absolute = |paths: &[PathBuf]| paths.iter().all(|path| path.is_absolute());
+        if !absolute(&config.policy_directories) {
+            return wrong("policy_directories", "must be absolute paths");
+        }
+        if !absolute(&config.set_files) {
+            return wrong("set_files", "must be absolute paths");
+        }
+        if !config.cache_directory.is_absolute() {
+            return wrong("cache_directory", "must be an absolute path");
+        }
+        let slice = &config.slice;
+        if slice.is_empty() || slice.starts_with('.') || slice.contains('/') {
+            return wrong("slice", "must be a name without slashes");
+        }
+        if !(1..=16_777_216).contains(&config.event_buffer) {
+            return wrong("event_buffer", "must be 1 to 16777216");
+        }
+        Ok(config)
+    }
+
+    /// Where the socket, the lock and the state are.
+    pub fn runtime_directory(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("config.toml"), text)
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn one_key_leaves_the_others_alone() {
+        let config = parse("[quotas]\nexecs = 3\n").unwrap();
+        assert_eq!(config.quotas.execs, 3);
+        assert_eq!(config.quotas.streams, Quotas::default().streams);
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_its_position() {
+        let message = parse("\n[quotas]\nexec = 3\n").unwrap_err().to_string();
+        assert!(message.contains("line 3, column 1"), "{message}");
+        assert!(
+            message.contains("`exec`") && message.contains("`execs`"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        for (text, key) in [
+            ("socket = \"sock\"", "`socket`"),
+            ("slice = \"a/b\"", "`slice`"),
+            ("event_buffer = 0", "`event_buffer`"),
+            ("policy_directories = [\"p\"]", "`policy_directories`"),
+        ] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_exist() {
+        let error = Config::load(Some(Path::new("/nonexistent/config.toml"))).unwrap_err();
+        assert!(matches!(error, ConfigError::Read { .. }));
+    }
+}

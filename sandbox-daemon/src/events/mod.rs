@@ -1,0 +1,79 @@
+//! Refusals on their way from the ring buffer to whoever listens: decoded,
+//! attributed to an exec, folded, numbered, fanned out.
+
+use std::{sync::Arc, time::SystemTime};
+
+pub use sandbox_common::{Right, Verdict};
+
+pub mod decode;
+pub mod escape;
+pub mod fold;
+pub mod journal;
+pub mod mounts;
+mod scope;
+
+pub use decode::DecodeError;
+pub use journal::{Filter, Item, Journal, LossReason, ResumeError, Since, Subscription};
+pub use mounts::Mounts;
+pub use scope::{Events, Owner, Rules, Scope};
+
+/// One refused operation, in the user's terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Process; 0: none stands behind it.
+    pub pid: u32,
+    /// Its real user id.
+    pub uid: u32,
+    /// Path of its executable, or its comm where it has none.
+    pub exe: Vec<u8>,
+    /// What would have been needed.
+    pub right: Right,
+    /// As `Operation::as_str` has it.
+    pub operation: &'static str,
+    /// What was refused.
+    pub object: Object,
+    /// What the policy calls the rule that refused it.
+    pub rule: Arc<str>,
+    /// The policy that decided.
+    pub policy_digest: Arc<str>,
+    /// Positive.
+    pub errno: u32,
+    /// Refused, or only noted.
+    pub verdict: Verdict,
+}
+
+/// What was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// A path, as the sandbox sees it.
+    Path(Vec<u8>),
+    /// `ADDRESS:PORT`, or a kind of socket.
+    Address(String),
+}
+
+impl Object {
+    /// Fit for a terminal.
+    pub fn display(&self) -> String {
+        match self {
+            Self::Path(path) => escape::display(path),
+            Self::Address(address) => address.clone(),
+        }
+    }
+}
+
+/// Identical refusals, numbered.
+#[derive(Clone, Debug)]
+pub struct Denial {
+    /// Whose it is.
+    pub owner: Arc<Owner>,
+    /// Counts from 1 in every epoch.
+    pub sequence: u64,
+    /// When the first happened.
+    pub first: SystemTime,
+    /// When the last happened.
+    pub last: SystemTime,
+    /// How many this stands for.
+    pub count: u64,
+    /// The first of them.
+    pub refusal: Arc<Refusal>,
+}
