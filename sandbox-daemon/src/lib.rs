@@ -5,4 +5,5 @@
 
 pub mod config;
 pub mod events;
+pub mod policy;
 pub mod proto;

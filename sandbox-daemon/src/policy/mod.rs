@@ -1,0 +1,26 @@
+//! Policies: TOML documents that say what may be read, written and reached.
+//!
+//! A [`Document`] is parsed against the named [`Sets`], then resolved for one
+//! user and workspace into a [`Policy`]. Nothing here touches the file system
+//! or the kernel.
+
+mod diagnostic;
+mod digest;
+mod environment;
+mod model;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
+pub use environment::{Environment, Selected, VariablePattern};
+pub use model::{
+    Access, Direct, FileRule, HostPattern, HostRule, Mode, NamePattern, Network, NetworkMode,
+    Place, Policy,
+};
+
+/// A policy or set file is at most this long.
+pub const MAX_POLICY_BYTES: usize = 256 * 1024;
+/// A policy has at most so many file rules, sets expanded.
+pub const MAX_RULES: usize = 4096;
+/// A path in a policy is at most this long, as the kernel's `PATH_MAX`.
+pub const MAX_PATH_BYTES: usize = 4096;
+/// The kernel side reads at most so much of a name.
+pub const MAX_NAME_BYTES: usize = 255;

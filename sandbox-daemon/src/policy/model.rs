@@ -1,0 +1,293 @@
+//! What a policy comes to for one user and workspace: paths expanded, sets
+//! unfolded, each place named once.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::digest;
+use super::environment::Environment;
+
+/// Whether refusals are carried out or only reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// What the policy does not allow fails.
+    #[default]
+    Enforce,
+    /// It is let through, and its event says `observed`.
+    Observe,
+}
+
+/// What may be done with a place and, unless a nearer rule says otherwise,
+/// with everything below it.
+///
+/// Ordered by precedence at the same place: the greater wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// Reading; below a writable place, read-only.
+    Read,
+    /// Reading and writing.
+    Write,
+    /// Nothing: it does not exist.
+    Deny,
+}
+
+impl Access {
+    /// The word that a policy uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// The names that a `**/` rule matches. Regular files only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NamePattern {
+    /// `**/.env`.
+    Exact(Vec<u8>),
+    /// `**/*.pem`, as `.pem`. A name that is nothing but the suffix matches
+    /// too.
+    Suffix(Vec<u8>),
+}
+
+impl NamePattern {
+    /// Whether a file of this name is meant.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => name == exact.as_slice(),
+            Self::Suffix(suffix) => name.ends_with(suffix),
+        }
+    }
+}
+
+/// What a file rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// A file, or a directory and what is below it. Absolute, without `.`,
+    /// `..` and doubled slashes.
+    Path(PathBuf),
+    /// Every regular file of that name, in `scope` or anywhere.
+    Name {
+        /// The directory below which the rule holds.
+        scope: Option<PathBuf>,
+        /// The names.
+        pattern: NamePattern,
+    },
+}
+
+/// One line about files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRule {
+    /// What it is about.
+    pub place: Place,
+    /// What may be done.
+    pub access: Access,
+    /// What events call it: the name of the set it came from, without `@`, or
+    /// the entry as the policy has it.
+    pub label: String,
+}
+
+/// What becomes of connections in general.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NetworkMode {
+    /// Nothing but the `direct` addresses.
+    #[default]
+    None,
+    /// The proxy, which lets the `allow` hosts through, and `direct`.
+    Proxy,
+    /// No network wall.
+    Unrestricted,
+}
+
+impl NetworkMode {
+    /// The word that a policy uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Proxy => "proxy",
+            Self::Unrestricted => "unrestricted",
+        }
+    }
+}
+
+/// An address that may be reached without the proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Direct {
+    /// Never a mapped IPv4 address, and never unspecified.
+    pub address: IpAddr,
+    /// All ports without one.
+    pub port: Option<u16>,
+    /// The entry as the policy has it.
+    pub label: String,
+}
+
+/// Which host names are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    /// `*`.
+    Any,
+    /// `example.com`: that host alone. Lower case.
+    Exact(String),
+    /// `*.example.com`, as `example.com`: any labels below it, not itself.
+    Below(String),
+}
+
+impl HostPattern {
+    /// Whether `host`, in lower case and without a final dot, is meant.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => host == exact,
+            Self::Below(apex) => host
+                .strip_suffix(apex.as_str())
+                .and_then(|rest| rest.strip_suffix('.'))
+                .is_some_and(|labels| !labels.is_empty()),
+        }
+    }
+}
+
+/// A host name, for the proxy to let through or refuse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRule {
+    /// The names.
+    pub host: HostPattern,
+    /// 80 and 443 without one.
+    pub port: Option<u16>,
+    /// The entry as the policy has it.
+    pub label: String,
+}
+
+impl HostRule {
+    /// Whether the rule is about this host and port.
+    pub fn matches(&self, host: &str, port: u16) -> bool {
+        let port_matches = match self.port {
+            Some(only) => port == only,
+            None => port == 80 || port == 443,
+        };
+        port_matches && self.host.matches(host)
+    }
+}
+
+/// What may be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Network {
+    /// What holds where no rule does; also the label of such a refusal.
+    pub mode: NetworkMode,
+    /// Reached without the proxy.
+    pub direct: Vec<Direct>,
+    /// Let through by the proxy.
+    pub allow: Vec<HostRule>,
+    /// Refused by the proxy, whatever `allow` says.
+    pub deny: Vec<HostRule>,
+    /// Unix sockets outside the sandbox that may be connected to.
+    pub unix: Vec<PathBuf>,
+}
+
+/// A resolved policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Its `name`, or the file's.
+    pub name: String,
+    /// SHA-256 of everything below, in hexadecimal.
+    pub digest: String,
+    /// Enforce or observe.
+    pub mode: Mode,
+    /// One rule a place, in the order of the document. A rule's id is its
+    /// index plus one.
+    pub files: Vec<FileRule>,
+    /// The network wall.
+    pub network: Network,
+    /// The environment of what is started.
+    pub env: Environment,
+}
+
+impl Policy {
+    /// Puts a policy together and computes its digest.
+    pub fn new(
+        name: String,
+        mode: Mode,
+        files: Vec<FileRule>,
+        network: Network,
+        env: Environment,
+    ) -> Self {
+        let mut policy = Self {
+            name,
+            digest: String::new(),
+            mode,
+            files,
+            network,
+            env,
+        };
+        policy.digest = digest::of(&policy);
+        policy
+    }
+
+    /// The rule that decides about a path, by names alone: symbolic links,
+    /// mounts and name rules are the kernel's business.
+    pub fn nearest(&self, path: &Path) -> Option<&FileRule> {
+        path.ancestors().find_map(|ancestor| {
+            self.files
+                .iter()
+                .find(|rule| matches!(&rule.place, Place::Path(place) if place == ancestor))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(host: HostPattern, port: Option<u16>) -> HostRule {
+        HostRule {
+            host,
+            port,
+            label: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_star_host_means_any_labels_below_and_not_the_apex() {
+        let rule = host(HostPattern::Below("example.com".into()), None);
+        assert!(rule.matches("a.example.com", 443));
+        assert!(rule.matches("a.b.example.com", 80));
+        assert!(!rule.matches("example.com", 443));
+        assert!(!rule.matches(".example.com", 443));
+        assert!(!rule.matches("badexample.com", 443));
+    }
+
+    #[test]
+    fn a_host_without_port_means_80_and_443() {
+        let rule = host(HostPattern::Exact("example.com".into()), None);
+        assert!(rule.matches("example.com", 80) && rule.matches("example.com", 443));
+        assert!(!rule.matches("example.com", 22));
+        let ssh = host(HostPattern::Exact("example.com".into()), Some(22));
+        assert!(ssh.matches("example.com", 22) && !ssh.matches("example.com", 443));
+    }
+
+    #[test]
+    fn the_nearest_rule_is_found_by_names() {
+        let rule = |path: &str, access| FileRule {
+            place: Place::Path(path.into()),
+            access,
+            label: path.into(),
+        };
+        let policy = Policy::new(
+            "test".into(),
+            Mode::Enforce,
+            vec![
+                rule("/", Access::Read),
+                rule("/w", Access::Write),
+                rule("/w/.git/config", Access::Read),
+            ],
+            Network::default(),
+            Environment::default(),
+        );
+        let access = |path: &str| policy.nearest(Path::new(path)).map(|rule| rule.access);
+        assert_eq!(access("/etc/passwd"), Some(Access::Read));
+        assert_eq!(access("/w/src/main.rs"), Some(Access::Write));
+        assert_eq!(access("/w/.git/config"), Some(Access::Read));
+        assert_eq!(access("/w/.git/HEAD"), Some(Access::Write));
+    }
+}
