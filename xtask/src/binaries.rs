@@ -16,7 +16,7 @@ pub(crate) struct Binaries {
 
 impl Binaries {
     pub(crate) fn build(release: bool) -> Result<Self> {
-        let mut arguments = vec!["build", "--package", "sandbox-daemon", "--bins"];
+        let mut arguments = vec!["build", "--bin", "sandbox", "--bin", "sandboxd"];
         if release {
             arguments.push("--release");
         }
@@ -35,13 +35,42 @@ impl Binaries {
     }
 }
 
+/// Builds the test target `name` of the end-to-end tests, without running it.
+pub(crate) fn test_program(name: &str) -> Result<PathBuf> {
+    executables(&[
+        "test",
+        "--package",
+        "sandbox-tests",
+        "--test",
+        name,
+        "--no-run",
+    ])?
+    .into_iter()
+    .find(|path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file.starts_with(&format!("{name}-"))
+    })
+    .with_context(|| format!("cargo built no test program `{name}`"))
+}
+
+/// Builds a program of the end-to-end tests that runs inside a guest.
+pub(crate) fn guest_program(name: &str, release: bool) -> Result<PathBuf> {
+    let mut arguments = vec!["build", "--bin", name];
+    if release {
+        arguments.push("--release");
+    }
+    named(&executables(&arguments)?, name)
+}
+
 /// The checkout's root.
 pub(crate) fn workspace() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask)
 }
 
-/// Runs cargo and returns the programs that it made.
+/// Runs cargo and returns the programs that it made. Packages are not named:
+/// with the default members it resolves features as a plain `cargo build`
+/// does, and compiles nothing twice.
 fn executables(arguments: &[&str]) -> Result<Vec<PathBuf>> {
     let output = cargo()
         .args(arguments)
@@ -68,6 +97,14 @@ pub(crate) fn cargo() -> Command {
     cargo.env_remove("CARGO_MANIFEST_DIR");
     cargo.env_remove("CARGO_MANIFEST_PATH");
     cargo
+}
+
+fn named(programs: &[PathBuf], name: &str) -> Result<PathBuf> {
+    let path = programs
+        .iter()
+        .find(|path| path.file_name() == Some(name.as_ref()));
+    path.cloned()
+        .with_context(|| format!("cargo built no program `{name}`"))
 }
 
 #[derive(Deserialize)]

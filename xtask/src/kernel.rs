@@ -62,6 +62,15 @@ impl KernelFiles {
 impl Kernel {
     pub(crate) const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
 
+    /// Those that were asked for; all of them where none was.
+    pub(crate) fn or_all(asked: &[Self]) -> Vec<Self> {
+        if asked.is_empty() {
+            Self::ALL.to_vec()
+        } else {
+            asked.to_vec()
+        }
+    }
+
     /// `6.1`, as on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {

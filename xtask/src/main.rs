@@ -1,5 +1,7 @@
-//! The one tool a contributor needs: `cargo xtask setup` and `vm`.
+//! The one tool a contributor needs: `cargo xtask setup`, `vm`, `test` and
+//! `bench`.
 
+mod bench;
 mod binaries;
 mod cache;
 mod glibc;
@@ -7,8 +9,10 @@ mod host;
 mod image;
 mod kernel;
 mod modules;
+mod outcome;
 mod payload;
 mod setup;
+mod test;
 mod vm;
 
 use std::process::ExitCode;
@@ -33,12 +37,18 @@ enum Command {
     Setup(setup::Arguments),
     /// Run a command, or a shell, in a virtual machine with sandboxd up
     Vm(vm::Arguments),
+    /// Check formatting and lints, and run every test
+    Test(test::Arguments),
+    /// Measure
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Setup(arguments) => setup::main(&arguments),
         Command::Vm(arguments) => vm::main(arguments),
+        Command::Test(arguments) => test::main(&arguments),
+        Command::Bench(arguments) => bench::main(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -86,6 +86,14 @@ pub(crate) struct Vm<'a> {
     pub(crate) timeout: Duration,
 }
 
+/// What a command left.
+pub(crate) struct Output {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    /// As a shell has it: 128 and more for signals.
+    pub(crate) status: u8,
+}
+
 pub(crate) fn main(arguments: Arguments) -> Result<ExitCode> {
     let binaries = if arguments.bare {
         None
@@ -127,11 +135,22 @@ impl Vm<'_> {
         }
     }
 
-    /// Boots, runs `command` as root, and powers off; passes output on as it
-    /// comes and returns the status as a shell has it.
+    /// Boots, runs `command` as root, and powers off.
     ///
     /// An error is the machine's: no boot, a panic, a hang, a daemon that did
     /// not start. It ends with what the console and the daemon's log said.
+    pub(crate) fn run(&self, command: &[OsString]) -> Result<Output> {
+        let stdout = Kept::default();
+        let stderr = Kept::default();
+        let status = self.stream(command, stdout.clone(), stderr.clone())?;
+        Ok(Output {
+            stdout: stdout.take(),
+            stderr: stderr.take(),
+            status,
+        })
+    }
+
+    /// Like [`Vm::run`], passing output on as it comes.
     pub(crate) fn stream(
         &self,
         command: &[OsString],
@@ -413,6 +432,10 @@ impl Heard {
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl Kept {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut lock(&self.0))
+    }
+
     fn text(&self) -> String {
         String::from_utf8_lossy(&lock(&self.0)).replace('\r', "")
     }
