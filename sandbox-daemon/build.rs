@@ -1,5 +1,8 @@
 //! Generates the gRPC code and builds the eBPF object.
 
+#[path = "build/ebpf.rs"]
+mod ebpf;
+
 use std::{env, path::PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -13,5 +16,5 @@ fn main() -> Result<()> {
     tonic_prost_build::configure()
         .bytes(".")
         .compile_fds(descriptors)?;
-    Ok(())
+    ebpf::build(&out)
 }

@@ -16,6 +16,7 @@ pub use event::{
 };
 pub use place::{
     FILTER_WORDS, Key, MAX_DEPTH, NAME_BYTES, Value, bits, filter_bit, header, kind, name_hash,
+    suffix_hash,
 };
 pub use rule::{builtin, builtin_label};
 

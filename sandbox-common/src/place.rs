@@ -116,6 +116,29 @@ pub fn name_hash(seed: u64, words: &[u64]) -> u64 {
     hash
 }
 
+/// The hash of what follows the last dot of a name, with the dot; of all of it
+/// where there is none. The same padding and key as [`name_hash`].
+#[inline(always)]
+#[must_use]
+pub fn suffix_hash(seed: u64, words: &[u64]) -> u64 {
+    let mut hash = seed;
+    'name: for &word in words {
+        let mut rest = word;
+        for _ in 0..8 {
+            let byte = rest & 0xff;
+            if byte == 0 {
+                break 'name;
+            }
+            if byte == b'.' as u64 {
+                hash = seed;
+            }
+            hash = (hash ^ byte).wrapping_mul(0x0000_0100_0000_01b3);
+            rest >>= 8;
+        }
+    }
+    hash
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +148,27 @@ mod tests {
         for ino in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
             assert!((filter_bit(u32::MAX, ino, 7) as usize) < FILTER_WORDS * 64);
         }
+    }
+
+    #[test]
+    fn the_suffix_hash_is_that_of_the_last_dot() {
+        let words = |name: &[u8]| {
+            let mut bytes = [0; 16];
+            bytes[..name.len()].copy_from_slice(name);
+            [0, 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()))
+        };
+        assert_eq!(
+            suffix_hash(5, &words(b"key.pem")),
+            suffix_hash(5, &words(b".pem"))
+        );
+        assert_eq!(
+            suffix_hash(5, &words(b"a.b.c.pem")),
+            suffix_hash(5, &words(b".pem"))
+        );
+        assert_ne!(
+            suffix_hash(5, &words(b"pem")),
+            suffix_hash(5, &words(b".pem"))
+        );
     }
 
     #[test]

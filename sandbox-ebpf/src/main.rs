@@ -1,3 +1,144 @@
-//! The kernel programs.
+//! The kernel programs: entry points only. `files`, `network` and `scope` hold
+//! what they decide, `verdict` is where each ends.
+
 #![no_std]
 #![no_main]
+#![feature(core_intrinsics)]
+#![expect(
+    internal_features,
+    reason = "atomic addition has no stable form for BPF"
+)]
+
+mod event;
+mod files;
+mod layout;
+mod maps;
+mod member;
+mod network;
+mod resolve;
+mod verdict;
+
+use aya_ebpf::{
+    macros::{cgroup_skb, cgroup_sock, cgroup_sock_addr, lsm},
+    programs::{LsmContext, SkBuffContext, SockAddrContext, SockContext},
+};
+use sandbox_common::Operation;
+
+#[lsm(hook = "file_open")]
+pub fn file_open(ctx: LsmContext) -> i32 {
+    files::open(&ctx)
+}
+
+#[lsm(hook = "path_truncate")]
+pub fn path_truncate(ctx: LsmContext) -> i32 {
+    files::path_truncate(&ctx)
+}
+
+#[lsm(hook = "file_truncate")]
+pub fn file_truncate(ctx: LsmContext) -> i32 {
+    files::file_truncate(&ctx)
+}
+
+#[lsm(hook = "inode_create")]
+pub fn inode_create(ctx: LsmContext) -> i32 {
+    files::create(&ctx, Operation::Create)
+}
+
+#[lsm(hook = "inode_mkdir")]
+pub fn inode_mkdir(ctx: LsmContext) -> i32 {
+    files::create(&ctx, Operation::Mkdir)
+}
+
+#[lsm(hook = "inode_mknod")]
+pub fn inode_mknod(ctx: LsmContext) -> i32 {
+    files::create(&ctx, Operation::Mknod)
+}
+
+#[lsm(hook = "inode_symlink")]
+pub fn inode_symlink(ctx: LsmContext) -> i32 {
+    files::create(&ctx, Operation::Symlink)
+}
+
+#[lsm(hook = "inode_link")]
+pub fn inode_link(ctx: LsmContext) -> i32 {
+    files::link(&ctx)
+}
+
+#[lsm(hook = "inode_unlink")]
+pub fn inode_unlink(ctx: LsmContext) -> i32 {
+    files::remove(&ctx, Operation::Unlink)
+}
+
+#[lsm(hook = "inode_rmdir")]
+pub fn inode_rmdir(ctx: LsmContext) -> i32 {
+    files::remove(&ctx, Operation::Rmdir)
+}
+
+#[lsm(hook = "inode_rename")]
+pub fn inode_rename(ctx: LsmContext) -> i32 {
+    files::rename(&ctx)
+}
+
+/// Up to 6.1: `(dentry, attr)`.
+#[lsm(hook = "inode_setattr")]
+pub fn inode_setattr(ctx: LsmContext) -> i32 {
+    files::setattr(&ctx, 0)
+}
+
+/// From 6.2 on: `(idmap, dentry, attr)`. The daemon loads one of the two.
+#[lsm(hook = "inode_setattr")]
+pub fn inode_setattr_idmap(ctx: LsmContext) -> i32 {
+    files::setattr(&ctx, 1)
+}
+
+#[lsm(hook = "inode_getattr")]
+pub fn inode_getattr(ctx: LsmContext) -> i32 {
+    resolve::record(&ctx);
+    files::getattr(&ctx)
+}
+
+#[lsm(hook = "inode_readlink")]
+pub fn inode_readlink(ctx: LsmContext) -> i32 {
+    files::readlink(&ctx)
+}
+
+#[cgroup_sock(sock_create)]
+pub fn sock_create(ctx: SockContext) -> i32 {
+    network::label(&ctx)
+}
+
+#[cgroup_sock_addr(connect4)]
+pub fn connect4(ctx: SockAddrContext) -> i32 {
+    network::connect4(&ctx)
+}
+
+#[cgroup_sock_addr(connect6)]
+pub fn connect6(ctx: SockAddrContext) -> i32 {
+    network::connect6(&ctx)
+}
+
+#[cgroup_sock_addr(sendmsg4)]
+pub fn sendmsg4(ctx: SockAddrContext) -> i32 {
+    network::send4(&ctx)
+}
+
+#[cgroup_sock_addr(sendmsg6)]
+pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
+    network::send6(&ctx)
+}
+
+#[cgroup_skb(egress)]
+pub fn egress(ctx: SkBuffContext) -> i32 {
+    network::egress(&ctx)
+}
+
+/// Bounds checks that could fail would not pass the verifier.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The kernel lends its helpers to GPL-compatible programs alone.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

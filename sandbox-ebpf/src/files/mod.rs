@@ -1,0 +1,242 @@
+//! The file wall: one small function a hook.
+
+mod name;
+mod walk;
+
+use aya_ebpf::programs::LsmContext;
+use sandbox_common::{Operation, Right, bits};
+use walk::find;
+
+use crate::{
+    layout::{Dentry, File, Path},
+    member::{self, Member, Who},
+    verdict::{self, Errno, Reason},
+};
+
+const FMODE_READ: u32 = 1;
+const FMODE_WRITE: u32 = 2;
+
+/// The sandbox of the current process; whoever is outside is let through.
+macro_rules! enter {
+    ($operation:expr, $right:expr, $dentry:expr) => {
+        match member::current() {
+            Who::Outside => return 0,
+            Who::Inside(member) => member,
+            Who::Orphan { sandbox, exec } => {
+                return verdict::orphan(sandbox, exec, $operation, $right, $dentry);
+            }
+        }
+    };
+}
+
+#[inline(always)]
+fn refuse(
+    member: &Member,
+    operation: Operation,
+    right: Right,
+    errno: Errno,
+    rule: u32,
+    dentry: Dentry,
+) -> i32 {
+    verdict::file(
+        member,
+        Reason {
+            operation,
+            right,
+            errno,
+            rule,
+        },
+        dentry,
+    )
+}
+
+/// `file_open(file)`
+#[inline(always)]
+pub fn open(ctx: &LsmContext) -> i32 {
+    let file = File::arg(ctx, 0);
+    let (dentry, mode) = (file.dentry(), file.mode());
+    let member = enter!(Operation::Open, Right::Read, dentry);
+    let place = find(&member, dentry);
+    if !place.allows(bits::READ) {
+        return refuse(
+            &member,
+            Operation::Open,
+            Right::Read,
+            Errno::NoEnt,
+            place.rule,
+            dentry,
+        );
+    }
+    // Access mode 3 grants neither, but ioctl(2): it takes both.
+    let writes = mode & FMODE_WRITE != 0 || mode & FMODE_READ == 0;
+    if writes && !place.allows(bits::WRITE) {
+        return refuse(
+            &member,
+            Operation::Open,
+            Right::Write,
+            Errno::Acces,
+            place.rule,
+            dentry,
+        );
+    }
+    0
+}
+
+/// `path_truncate(path)`
+#[inline(always)]
+pub fn path_truncate(ctx: &LsmContext) -> i32 {
+    change(Operation::Truncate, Path::arg(ctx, 0).dentry())
+}
+
+/// `file_truncate(file)`, from 6.2 on
+#[inline(always)]
+pub fn file_truncate(ctx: &LsmContext) -> i32 {
+    change(Operation::Truncate, File::arg(ctx, 0).dentry())
+}
+
+/// `inode_create(dir, dentry, mode)` and its kin: a new name.
+#[inline(always)]
+pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
+    change(operation, Dentry::arg(ctx, 1))
+}
+
+/// `inode_unlink(dir, dentry)`, `inode_rmdir(dir, dentry)`
+#[inline(always)]
+pub fn remove(ctx: &LsmContext, operation: Operation) -> i32 {
+    let dentry = Dentry::arg(ctx, 1);
+    let member = enter!(operation, Right::Write, dentry);
+    movable(&member, operation, dentry)
+}
+
+/// `inode_link(old_dentry, dir, new_dentry)`: never more rights by a new name.
+#[inline(always)]
+pub fn link(ctx: &LsmContext) -> i32 {
+    let (old, new) = (Dentry::arg(ctx, 0), Dentry::arg(ctx, 2));
+    let member = enter!(Operation::Link, Right::Write, old);
+    let from = find(&member, old);
+    if !from.allows(bits::READ) {
+        return refuse(
+            &member,
+            Operation::Link,
+            Right::Read,
+            Errno::NoEnt,
+            from.rule,
+            old,
+        );
+    }
+    let to = find(&member, new);
+    if !to.allows(bits::WRITE) {
+        return refuse(
+            &member,
+            Operation::Link,
+            Right::Write,
+            Errno::Acces,
+            to.rule,
+            new,
+        );
+    }
+    if to.rights & !from.rights != 0 {
+        return refuse(
+            &member,
+            Operation::Link,
+            Right::Write,
+            Errno::Xdev,
+            from.rule,
+            old,
+        );
+    }
+    0
+}
+
+/// `inode_rename(old_dir, old_dentry, new_dir, new_dentry)`. The kernel calls
+/// it both ways round for an exchange. What is moved could be written where it
+/// was, so the move cannot raise what can be done with it.
+#[inline(always)]
+pub fn rename(ctx: &LsmContext) -> i32 {
+    let (old, new) = (Dentry::arg(ctx, 1), Dentry::arg(ctx, 3));
+    let member = enter!(Operation::Rename, Right::Write, old);
+    match movable(&member, Operation::Rename, old) {
+        0 => movable(&member, Operation::Rename, new),
+        refused => refused,
+    }
+}
+
+/// `inode_setattr(dentry, attr)`; from 6.2 on `(idmap, dentry, attr)`.
+#[inline(always)]
+pub fn setattr(ctx: &LsmContext, argument: usize) -> i32 {
+    change(Operation::Setattr, Dentry::arg(ctx, argument))
+}
+
+/// `inode_getattr(path)`
+#[inline(always)]
+pub fn getattr(ctx: &LsmContext) -> i32 {
+    see(Operation::Stat, Path::arg(ctx, 0).dentry())
+}
+
+/// `inode_readlink(dentry)`
+#[inline(always)]
+pub fn readlink(ctx: &LsmContext) -> i32 {
+    see(Operation::Readlink, Dentry::arg(ctx, 0))
+}
+
+#[inline(always)]
+fn change(operation: Operation, dentry: Dentry) -> i32 {
+    let member = enter!(operation, Right::Write, dentry);
+    let place = find(&member, dentry);
+    if place.allows(bits::WRITE) {
+        return 0;
+    }
+    refuse(
+        &member,
+        operation,
+        Right::Write,
+        Errno::Acces,
+        place.rule,
+        dentry,
+    )
+}
+
+/// Directories above a readable place are seen too: programs resolve paths.
+#[inline(always)]
+fn see(operation: Operation, dentry: Dentry) -> i32 {
+    let member = enter!(operation, Right::Read, dentry);
+    let place = find(&member, dentry);
+    if place.allows(bits::READ) || place.shields != 0 {
+        return 0;
+    }
+    refuse(
+        &member,
+        operation,
+        Right::Read,
+        Errno::NoEnt,
+        place.rule,
+        dentry,
+    )
+}
+
+/// Whether a name may go away, or be taken by another file.
+#[inline(always)]
+fn movable(member: &Member, operation: Operation, dentry: Dentry) -> i32 {
+    let place = find(member, dentry);
+    if !place.allows(bits::WRITE) {
+        return refuse(
+            member,
+            operation,
+            Right::Write,
+            Errno::Acces,
+            place.rule,
+            dentry,
+        );
+    }
+    if place.shields != 0 {
+        return refuse(
+            member,
+            operation,
+            Right::Write,
+            Errno::Acces,
+            place.shields,
+            dentry,
+        );
+    }
+    0
+}

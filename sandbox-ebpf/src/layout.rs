@@ -1,0 +1,234 @@
+//! Kernel structures, one typed pointer each. Offsets differ between kernels;
+//! the daemon reads them from the running kernel's BTF and writes them into
+//! frozen `.rodata`, where the verifier sees constants: a load through a typed
+//! kernel pointer at such an offset is an ordinary checked one, and yields 0
+//! instead of a fault if the pointer is stale.
+
+use aya_ebpf::{Global, programs::LsmContext};
+
+macro_rules! offsets {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            static $name: Global<u32> = Global::new(u32::MAX);
+        )*
+    };
+}
+
+// Named STRUCT__MEMBER; the daemon's `kernel::layout` resolves each.
+offsets! {
+    DENTRY__D_PARENT DENTRY__D_INODE DENTRY__D_SB DENTRY__D_NAME_NAME
+    INODE__I_INO INODE__I_GENERATION INODE__I_MODE
+    SUPER_BLOCK__S_DEV SUPER_BLOCK__S_ROOT SUPER_BLOCK__S_MAGIC SUPER_BLOCK__S_FLAGS
+    FILE__F_PATH_DENTRY FILE__F_MODE
+    PATH__DENTRY
+    TASK_STRUCT__MM MM_STRUCT__EXE_FILE
+}
+
+/// A load from kernel memory at an offset that is constant to the verifier.
+///
+/// # Safety
+///
+/// `base` must be a pointer that the verifier knows to be of the structure
+/// that `offset` belongs to, and `T` the member's type.
+#[inline(always)]
+unsafe fn load<T: Copy>(base: *const u8, offset: &Global<u32>) -> T {
+    // SAFETY: the verifier checks the load; stale pointers read as 0.
+    unsafe { core::ptr::read_volatile(base.add(offset.load() as usize).cast()) }
+}
+
+macro_rules! kernel_pointer {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub struct $name(*const u8);
+
+        impl $name {
+            /// The `n`th argument of a hook that has this type there.
+            #[inline(always)]
+            pub fn arg(ctx: &LsmContext, n: usize) -> Self {
+                Self(ctx.arg(n))
+            }
+
+            #[inline(always)]
+            pub fn is_null(self) -> bool {
+                self.0.is_null()
+            }
+
+            /// For what reads it by probe, outside the verifier's types.
+            #[inline(always)]
+            pub fn raw(self) -> u64 {
+                self.0 as u64
+            }
+        }
+    };
+}
+
+kernel_pointer!(
+    /// `struct dentry`
+    Dentry
+);
+kernel_pointer!(
+    /// `struct inode`
+    Inode
+);
+kernel_pointer!(
+    /// `struct super_block`
+    SuperBlock
+);
+kernel_pointer!(
+    /// `struct file`
+    File
+);
+kernel_pointer!(
+    /// `struct path`
+    Path
+);
+
+// SAFETY, for every `load` below: the newtype is made from a hook's argument
+// or a member of that type only, and the offset is that member's.
+
+impl Dentry {
+    #[inline(always)]
+    pub fn parent(self) -> Self {
+        Self(unsafe { load(self.0, &DENTRY__D_PARENT) })
+    }
+
+    /// Null for a name that does not exist.
+    #[inline(always)]
+    pub fn inode(self) -> Inode {
+        Inode(unsafe { load(self.0, &DENTRY__D_INODE) })
+    }
+
+    #[inline(always)]
+    pub fn super_block(self) -> SuperBlock {
+        SuperBlock(unsafe { load(self.0, &DENTRY__D_SB) })
+    }
+
+    /// Address of the name, NUL-terminated, at most 255 bytes.
+    #[inline(always)]
+    pub fn name(self) -> *const u8 {
+        unsafe { load(self.0, &DENTRY__D_NAME_NAME) }
+    }
+}
+
+impl Inode {
+    #[inline(always)]
+    pub fn ino(self) -> u64 {
+        unsafe { load(self.0, &INODE__I_INO) }
+    }
+
+    #[inline(always)]
+    pub fn generation(self) -> u32 {
+        unsafe { load(self.0, &INODE__I_GENERATION) }
+    }
+
+    #[inline(always)]
+    pub fn mode(self) -> u16 {
+        unsafe { load(self.0, &INODE__I_MODE) }
+    }
+}
+
+impl SuperBlock {
+    #[inline(always)]
+    pub fn dev(self) -> u32 {
+        unsafe { load(self.0, &SUPER_BLOCK__S_DEV) }
+    }
+
+    #[inline(always)]
+    pub fn root(self) -> Dentry {
+        Dentry(unsafe { load(self.0, &SUPER_BLOCK__S_ROOT) })
+    }
+
+    #[inline(always)]
+    pub fn magic(self) -> u64 {
+        unsafe { load(self.0, &SUPER_BLOCK__S_MAGIC) }
+    }
+
+    #[inline(always)]
+    pub fn flags(self) -> u64 {
+        unsafe { load(self.0, &SUPER_BLOCK__S_FLAGS) }
+    }
+}
+
+impl File {
+    #[inline(always)]
+    pub fn dentry(self) -> Dentry {
+        Dentry(unsafe { load(self.0, &FILE__F_PATH_DENTRY) })
+    }
+
+    #[inline(always)]
+    pub fn mode(self) -> u32 {
+        unsafe { load(self.0, &FILE__F_MODE) }
+    }
+}
+
+impl Path {
+    #[inline(always)]
+    pub fn dentry(self) -> Dentry {
+        Dentry(unsafe { load(self.0, &PATH__DENTRY) })
+    }
+}
+
+/// Loads by probe, for code to which the verifier's pointer types do not
+/// reach: the event writer, which runs once a refusal is decided.
+pub mod probe {
+    use aya_ebpf::helpers::bpf_probe_read_kernel;
+
+    use super::{
+        DENTRY__D_INODE, DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY,
+        Global, INODE__I_INO, INODE__I_MODE, MM_STRUCT__EXE_FILE, SUPER_BLOCK__S_DEV,
+        SUPER_BLOCK__S_MAGIC, TASK_STRUCT__MM,
+    };
+
+    #[inline(always)]
+    fn read<T: Copy + Default>(base: u64, offset: &Global<u32>) -> T {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_kernel((base + u64::from(offset.load())) as *const T) }
+            .unwrap_or_default()
+    }
+
+    #[inline(always)]
+    pub fn parent(dentry: u64) -> u64 {
+        read(dentry, &DENTRY__D_PARENT)
+    }
+
+    #[inline(always)]
+    pub fn name(dentry: u64) -> u64 {
+        read(dentry, &DENTRY__D_NAME_NAME)
+    }
+
+    #[inline(always)]
+    pub fn dev(dentry: u64) -> u32 {
+        read(read(dentry, &DENTRY__D_SB), &SUPER_BLOCK__S_DEV)
+    }
+
+    #[inline(always)]
+    pub fn magic(dentry: u64) -> u64 {
+        read(read(dentry, &DENTRY__D_SB), &SUPER_BLOCK__S_MAGIC)
+    }
+
+    /// Number and mode of the inode, zeros where there is none.
+    #[inline(always)]
+    pub fn inode(dentry: u64) -> (u64, u16) {
+        let inode: u64 = read(dentry, &DENTRY__D_INODE);
+        if inode == 0 {
+            return (0, 0);
+        }
+        (read(inode, &INODE__I_INO), read(inode, &INODE__I_MODE))
+    }
+
+    /// The dentry of a task's executable; 0: it has none.
+    #[inline(always)]
+    pub fn executable(task: u64) -> u64 {
+        let mm: u64 = read(task, &TASK_STRUCT__MM);
+        if mm == 0 {
+            return 0;
+        }
+        let file: u64 = read(mm, &MM_STRUCT__EXE_FILE);
+        if file == 0 {
+            return 0;
+        }
+        read(file, &FILE__F_PATH_DENTRY)
+    }
+}

@@ -1,0 +1,69 @@
+//! The maps, and the constants that the daemon writes before loading.
+
+use aya_ebpf::{
+    Global,
+    btf_maps::{Array, HashMap, HashOfMaps, RingBuf, SkStorage},
+    macros::btf_map,
+};
+use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Value};
+
+/// The rules of one policy. Filled before it is inserted and never changed
+/// after; the size here is only that of the template.
+pub type Rules = HashMap<Key, Value, 1>;
+
+/// Cgroup id of a sandbox -> its rules.
+#[btf_map]
+pub static POLICIES: HashOfMaps<u64, Rules, 4096> = HashOfMaps::new();
+
+/// One bit for every file that some policy names, see `filter_bit`.
+#[btf_map]
+pub static FILTER: Array<u64, FILTER_WORDS> = Array::new();
+
+#[btf_map]
+pub static EVENTS: RingBuf<FileEvent, { 4 << 20 }> = RingBuf::new();
+
+/// Cgroup id of an exec -> what became of its refusals.
+#[btf_map]
+pub static COUNTERS: HashMap<u64, Counters, 16384> = HashMap::new();
+
+/// All refusals since loading.
+#[btf_map]
+pub static TOTAL: Array<Counters, 1> = Array::new();
+
+/// Thread id of the daemon's -> the file that it stat'ed.
+#[btf_map]
+pub static RESOLVED: HashMap<u32, Identity, 1024> = HashMap::new();
+
+/// Sandbox and exec that a socket was made in.
+#[btf_map]
+pub static LABELS: SkStorage<Label> = SkStorage::new();
+
+/// See [`LABELS`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Label {
+    pub sandbox: u64,
+    pub exec: u64,
+}
+
+/// Depth of a sandbox's cgroup; the host's root is 0.
+#[unsafe(no_mangle)]
+pub static SANDBOX_LEVEL: Global<u32> = Global::new(0);
+
+/// Cgroup id of the parent of all sandboxes.
+#[unsafe(no_mangle)]
+pub static SLICE_ID: Global<u64> = Global::new(0);
+
+/// The daemon's process id, as the host has it.
+#[unsafe(no_mangle)]
+pub static DAEMON_PID: Global<u32> = Global::new(0);
+
+/// Key of `name_hash`.
+#[unsafe(no_mangle)]
+pub static NAME_SEED: Global<u64> = Global::new(0);
+
+/// Token bucket of an exec's events: size, and refill per second.
+#[unsafe(no_mangle)]
+pub static EVENT_BURST: Global<u64> = Global::new(1);
+#[unsafe(no_mangle)]
+pub static EVENT_RATE: Global<u64> = Global::new(1);
