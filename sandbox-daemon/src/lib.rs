@@ -3,7 +3,9 @@
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
 //! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
 
+pub mod cli;
 pub mod config;
 pub mod events;
 pub mod policy;
 pub mod proto;
+pub mod sys;

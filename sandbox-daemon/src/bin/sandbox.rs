@@ -1,3 +1,33 @@
-//! `sandbox`.
+//! `sandbox`: the client of `sandboxd`.
 
-fn main() {}
+use std::process::ExitCode;
+
+use sandbox_daemon::cli::{self, Exit, args::Command};
+
+fn main() -> ExitCode {
+    let exit = cli::parse(std::env::args_os()).map_or_else(
+        |exit| exit,
+        |cli| {
+            let is_run = matches!(cli.command, Command::Run(_));
+            let result = match &cli.command {
+                Command::Run(args) => cli::run::run(args, &cli.host),
+                Command::Enroll(args) => cli::enroll::enroll(args, &cli.host),
+                Command::Events(args) => cli::events::events(args, &cli.host),
+                Command::Ps(args) => cli::ps::ps(args, &cli.host),
+                Command::Kill(args) => cli::kill::kill(args, &cli.host),
+                Command::Policy(command) => cli::policy::policy(command),
+                Command::Doctor(args) => cli::doctor::doctor(args, &cli.host),
+                Command::Version(args) => cli::version::version(args, &cli.host),
+            };
+            result.unwrap_or_else(|error| {
+                cli::tell(&error.render());
+                if is_run {
+                    error.run_exit()
+                } else {
+                    error.exit()
+                }
+            })
+        },
+    );
+    ExitCode::from(Exit::code(exit))
+}

@@ -1,0 +1,278 @@
+//! The command line, as clap sees it.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use super::host::Host;
+
+/// Draw a boundary around what AI agents run.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sandbox",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  sandbox run -- npm test                  run a command with the policy `default`
+  sandbox run --policy strict -- make      ... with another one
+  sandbox events --follow                  watch what is refused
+  sandbox doctor                           see whether this host can enforce it"
+)]
+pub struct Cli {
+    /// Where the daemon listens.
+    #[arg(
+        long,
+        global = true,
+        env = "SANDBOX_HOST",
+        value_name = "URI",
+        default_value_t = Host::default(),
+        hide_default_value = false,
+    )]
+    pub host: Host,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command in a sandbox of its own.
+    Run(RunArgs),
+    /// Move a running process and its descendants into a sandbox.
+    Enroll(EnrollArgs),
+    /// Show what was refused.
+    Events(EventsArgs),
+    /// List sandboxes and what runs in them.
+    Ps(PsArgs),
+    /// Kill an exec, or a sandbox with everything in it.
+    Kill(KillArgs),
+    /// Check and show policies.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Check whether this host can enforce policies.
+    Doctor(DoctorArgs),
+    /// Show the versions of client and daemon.
+    Version(VersionArgs),
+}
+
+/// The policy and the workspace of a new sandbox.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SandboxArgs {
+    /// Name of an installed policy, or a file (with a `/`, or ending in
+    /// `.toml`).
+    #[arg(short, long, value_name = "NAME|FILE")]
+    pub policy: Option<OsString>,
+
+    /// Directory that the command works on [default: the current directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+
+    /// Also let it read PATH. Repeatable.
+    #[arg(long, value_name = "PATH")]
+    pub ro: Vec<PathBuf>,
+
+    /// Also let it read and write PATH. Repeatable.
+    #[arg(long, value_name = "PATH")]
+    pub rw: Vec<PathBuf>,
+}
+
+/// `sandbox run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status:
+  that of the command; 128+N if signal N ended it
+  125  the sandbox itself failed: no daemon, bad policy, bad options
+  126  the command is not executable
+  127  the command was not found
+
+Examples:
+  sandbox run npm test
+  sandbox run --policy ./agent.toml -w ~/src/app -- python3 -m pytest
+  sandbox run --ro /srv/models -e SEED=7 -- ./train.sh
+  sandbox run --json 3 -- make 3>denials.jsonl")]
+pub struct RunArgs {
+    /// What it may do.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+
+    /// Set a variable whatever the policy says; without `=VALUE`, pass the
+    /// caller's. Repeatable.
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
+    pub env: Vec<OsString>,
+
+    /// Whether to list refusals on stderr when the command ends; `auto`: if
+    /// stderr is a terminal.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
+    pub denials: When,
+
+    /// Write each event as a line of JSON to this file descriptor.
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
+    pub json: Option<i32>,
+
+    /// Say which sandbox and policy it is, and which variables were withheld.
+    #[arg(short, long, action = ArgAction::SetTrue)]
+    pub verbose: bool,
+
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// When to list refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// If stderr is a terminal.
+    Auto,
+    /// In every case.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// `sandbox enroll`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without `--stay` the enrolment is this command's: when it ends, what was
+enrolled is killed.
+
+Examples:
+  sandbox enroll 4211
+  sandbox enroll --policy strict --stay $(pidof -s mcp-server)")]
+pub struct EnrollArgs {
+    /// The process; its descendants come along.
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+
+    /// What it may do from now on.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+
+    /// Accept sockets, directories and writable files that it holds open.
+    #[arg(long)]
+    pub allow_inherited: bool,
+
+    /// Return at once and leave it enrolled.
+    #[arg(long)]
+    pub stay: bool,
+}
+
+/// `sandbox events`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sandbox events
+  sandbox events --follow --sandbox SANDBOX -o json")]
+pub struct EventsArgs {
+    /// Go on with what happens from now on.
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Only those of this sandbox.
+    #[arg(long, value_name = "SANDBOX")]
+    pub sandbox: Option<String>,
+
+    /// How to print them.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// `sandbox ps`.
+#[derive(Debug, Args)]
+pub struct PsArgs {
+    /// How to print them.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `sandbox kill`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ids are those of `sandbox ps`. Killing a sandbox removes it.")]
+pub struct KillArgs {
+    /// An exec or a sandbox.
+    #[arg(value_name = "EXEC|SANDBOX")]
+    pub id: String,
+}
+
+/// `sandbox policy`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// List the installed policies.
+    List(PolicyListArgs),
+    /// Print an installed policy.
+    Show(PolicyShowArgs),
+}
+
+/// `sandbox policy check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Errors and warnings go to stderr; the exit status is 1 if there are errors.
+
+Examples:
+  sandbox policy check ./agent.toml
+  sandbox policy check --sets policies/sets.toml policies/default.toml")]
+pub struct PolicyCheckArgs {
+    /// The policy.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What `${workspace}` stands for [default: the current directory].
+    #[arg(short, long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+
+    /// The file that defines the named sets [default: the installed one].
+    #[arg(long, value_name = "FILE")]
+    pub sets: Option<PathBuf>,
+}
+
+/// `sandbox policy list`.
+#[derive(Debug, Args)]
+pub struct PolicyListArgs {
+    /// How to print them.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `sandbox policy show`.
+#[derive(Debug, Args)]
+pub struct PolicyShowArgs {
+    /// The policy's name.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// `sandbox doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Loading the programs needs root: without it, those lines say `not checked`.
+The exit status is 0 only if every requirement was checked and is met.
+
+Examples:
+  sudo sandbox doctor
+  sudo sandbox doctor -o json")]
+pub struct DoctorArgs {
+    /// How to print it.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `sandbox version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// How to print them.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}

@@ -1,0 +1,380 @@
+//! `sandbox doctor`: each requirement, its state, and what to do about it.
+
+use std::{fs, io, path::Path};
+
+use nix::{sys::statfs, unistd::Uid};
+use serde::Serialize;
+
+use super::{
+    args::{DoctorArgs, Output},
+    block_on,
+    error::{CliError, Exit},
+    host::Host,
+    json, print,
+    version::VERSION,
+};
+use crate::proto::{GetInfoRequest, GetInfoResponse};
+
+/// How a requirement stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Met,
+    Missing,
+    /// It takes more rights to tell.
+    NotChecked,
+}
+
+/// One requirement.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    /// What was found.
+    detail: String,
+    /// What to do, unless it is met.
+    remedy: Option<String>,
+}
+
+impl Check {
+    fn met(name: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Met,
+            detail: detail.into(),
+            remedy: None,
+        }
+    }
+
+    fn missing(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Missing,
+            detail: detail.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    fn not_checked(name: &'static str) -> Self {
+        Self {
+            name,
+            state: State::NotChecked,
+            detail: "needs root".to_owned(),
+            remedy: Some("run `sudo sandbox doctor`".to_owned()),
+        }
+    }
+}
+
+/// Prints every check; a success only if all are met.
+pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
+    let root = Uid::effective().is_root();
+    let mut checks = vec![
+        kernel(&read("/proc/sys/kernel/osrelease")),
+        btf(Path::new("/sys/kernel/btf/vmlinux")),
+        lsm(fs::read_to_string("/sys/kernel/security/lsm"), root),
+        lockdown(fs::read_to_string("/sys/kernel/security/lockdown"), root),
+        cgroup(
+            &read("/proc/self/mountinfo"),
+            &read("/proc/sys/kernel/osrelease"),
+        ),
+        bpffs(root),
+    ];
+    checks.extend(programs(root));
+    checks.extend(daemon(host));
+    print(&match args.output {
+        Output::Text => text(&checks),
+        Output::Json => json::pretty(&checks),
+    })?;
+    Ok(verdict(&checks))
+}
+
+fn verdict(checks: &[Check]) -> Exit {
+    if checks.iter().all(|check| check.state == State::Met) {
+        Exit::Success
+    } else {
+        Exit::Failure
+    }
+}
+
+fn text(checks: &[Check]) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max();
+    let width = width.unwrap_or_default();
+    let mut lines = Vec::new();
+    for check in checks {
+        let mark = match check.state {
+            State::Met => "✓",
+            State::Missing => "✗",
+            State::NotChecked => "?",
+        };
+        let detail = match check.state {
+            State::Met => check.detail.clone(),
+            State::Missing => format!("missing: {}", check.detail),
+            State::NotChecked => format!("not checked: {}", check.detail),
+        };
+        lines.push(format!("{mark} {:width$}  {detail}", check.name));
+        if let Some(remedy) = &check.remedy {
+            lines.push(format!("  {:width$}  hint: {remedy}", ""));
+        }
+    }
+    let count = |state| checks.iter().filter(|check| check.state == state).count();
+    lines.push(format!(
+        "\n{} met, {} missing, {} not checked\n",
+        count(State::Met),
+        count(State::Missing),
+        count(State::NotChecked)
+    ));
+    lines.join("\n")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn kernel(release: &str) -> Check {
+    const NAME: &str = "kernel 6.1 or later";
+    let release = release.trim();
+    let mut numbers = release
+        .split(|character: char| !character.is_ascii_digit())
+        .map(|number| number.parse::<u32>().unwrap_or_default());
+    let version = (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    );
+    if version >= (6, 1) {
+        Check::met(NAME, release)
+    } else {
+        Check::missing(NAME, format!("this is {release}"), "boot a newer kernel")
+    }
+}
+
+fn btf(path: &Path) -> Check {
+    const NAME: &str = "kernel type information (BTF)";
+    if path.exists() {
+        Check::met(NAME, path.display().to_string())
+    } else {
+        Check::missing(
+            NAME,
+            format!("there is no `{}`", path.display()),
+            "boot a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
+        )
+    }
+}
+
+fn lsm(list: io::Result<String>, root: bool) -> Check {
+    const NAME: &str = "BPF among the security modules";
+    match list {
+        Ok(list) if list.trim().split(',').any(|module| module == "bpf") => {
+            Check::met(NAME, list.trim())
+        }
+        Ok(list) => Check::missing(
+            NAME,
+            format!("active are `{}`", list.trim()),
+            format!(
+                "boot with `lsm={},bpf` on the kernel's command line",
+                list.trim()
+            ),
+        ),
+        Err(_) if !root => Check::not_checked(NAME),
+        Err(error) => Check::missing(
+            NAME,
+            format!("cannot read `/sys/kernel/security/lsm`: {error}"),
+            "mount securityfs: `mount -t securityfs securityfs /sys/kernel/security`",
+        ),
+    }
+}
+
+fn lockdown(modes: io::Result<String>, root: bool) -> Check {
+    const NAME: &str = "lockdown not at confidentiality";
+    match modes {
+        Ok(modes) if modes.contains("[confidentiality]") => Check::missing(
+            NAME,
+            "it is at `confidentiality`, which forbids reading kernel memory",
+            "boot with `lockdown=integrity` on the kernel's command line",
+        ),
+        Ok(modes) => Check::met(NAME, modes.trim()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Check::met(NAME, "this kernel has no lockdown")
+        }
+        Err(_) if !root => Check::not_checked(NAME),
+        Err(error) => Check::missing(
+            NAME,
+            format!("cannot read `/sys/kernel/security/lockdown`: {error}"),
+            "mount securityfs: `mount -t securityfs securityfs /sys/kernel/security`",
+        ),
+    }
+}
+
+/// The mount of the cgroup2 hierarchy. The root has no cgroup.kill, so the
+/// kernel's version (5.14) answers for it.
+fn cgroup(mountinfo: &str, release: &str) -> Check {
+    const NAME: &str = "cgroup2 with cgroup.kill";
+    let mount = mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        after
+            .starts_with("cgroup2 ")
+            .then(|| before.split(' ').nth(4))?
+    });
+    match mount {
+        Some(mount) if kernel(release).state == State::Met => Check::met(NAME, mount),
+        Some(_) => Check::missing(NAME, "the kernel is too old", "boot a newer kernel"),
+        None => Check::missing(
+            NAME,
+            "cgroup2 is not mounted",
+            "mount it: `mount -t cgroup2 cgroup2 /sys/fs/cgroup`",
+        ),
+    }
+}
+
+fn bpffs(root: bool) -> Check {
+    const NAME: &str = "bpffs on /sys/fs/bpf";
+    match statfs::statfs("/sys/fs/bpf").map(|found| found.filesystem_type()) {
+        Ok(statfs::BPF_FS_MAGIC) => Check::met(NAME, "mounted"),
+        Err(nix::errno::Errno::EACCES) if !root => Check::not_checked(NAME),
+        _ => Check::missing(
+            NAME,
+            "it is not mounted",
+            "mount it: `mount -t bpf bpf /sys/fs/bpf`",
+        ),
+    }
+}
+
+/// Loads and attaches programs, because a kernel's configuration does not say
+/// whether it takes them.
+fn programs(_root: bool) -> Vec<Check> {
+    Vec::new()
+}
+
+fn daemon(host: &Host) -> Vec<Check> {
+    const REACHABLE: &str = "daemon reachable";
+    let info = block_on(async {
+        let mut client = host.connect().await?;
+        Ok(client.get_info(GetInfoRequest {}).await?.into_inner())
+    });
+    match info {
+        Ok(info) => vec![
+            Check::met(REACHABLE, host.to_string()),
+            versions(&info),
+            hooks(&info),
+        ],
+        Err(error) => vec![Check::missing(
+            REACHABLE,
+            error.to_string(),
+            error.hint().unwrap_or_default(),
+        )],
+    }
+}
+
+fn versions(info: &GetInfoResponse) -> Check {
+    const NAME: &str = "versions agree";
+    if info.version == VERSION {
+        Check::met(NAME, VERSION)
+    } else {
+        Check::missing(
+            NAME,
+            format!("client {VERSION}, daemon {}", info.version),
+            "restart the daemon after an upgrade: `systemctl restart sandboxd`",
+        )
+    }
+}
+
+fn hooks(info: &GetInfoResponse) -> Check {
+    const NAME: &str = "hooks loaded";
+    let missing: Vec<&str> = info
+        .hooks
+        .iter()
+        .filter(|hook| !hook.loaded)
+        .map(|hook| hook.name.as_str())
+        .collect();
+    match (info.hooks.len(), missing.as_slice()) {
+        (0, _) => Check::missing(
+            NAME,
+            "the daemon reports none",
+            "see its log: `journalctl -u sandboxd`",
+        ),
+        (count, []) => Check::met(NAME, format!("all {count}")),
+        (_, missing) => Check::missing(
+            NAME,
+            format!("without {}", missing.join(", ")),
+            "see its log: `journalctl -u sandboxd`",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Hook;
+
+    #[test]
+    fn old_kernels_are_missing_with_a_remedy() {
+        assert_eq!(kernel("6.1.0-49-amd64\n").state, State::Met);
+        assert_eq!(kernel("6.12.3").state, State::Met);
+        assert_eq!(kernel("10.0").state, State::Met);
+        assert_eq!(kernel("5.15.0-generic").state, State::Missing);
+        assert_eq!(kernel("").state, State::Missing);
+    }
+
+    #[test]
+    fn without_bpf_the_boot_parameter_is_spelled_out() {
+        assert_eq!(lsm(Ok("lockdown,bpf\n".into()), true).state, State::Met);
+        let check = lsm(Ok("lockdown,yama,apparmor\n".into()), true);
+        assert_eq!(check.state, State::Missing);
+        assert!(
+            check
+                .remedy
+                .unwrap()
+                .contains("`lsm=lockdown,yama,apparmor,bpf`")
+        );
+        let denied = || Err(io::ErrorKind::PermissionDenied.into());
+        assert_eq!(lsm(denied(), false).state, State::NotChecked);
+        assert_eq!(lsm(denied(), true).state, State::Missing);
+    }
+
+    #[test]
+    fn only_confidentiality_is_too_much_lockdown() {
+        let state = |modes: &str| lockdown(Ok(modes.to_owned()), true).state;
+        assert_eq!(state("none [integrity] confidentiality\n"), State::Met);
+        assert_eq!(state("none integrity [confidentiality]\n"), State::Missing);
+    }
+
+    #[test]
+    fn cgroup2_is_found_on_hybrid_hosts() {
+        let hybrid = "30 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n";
+        assert_eq!(cgroup(hybrid, "6.1.0").detail, "/sys/fs/cgroup/unified");
+        let legacy = "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
+        assert_eq!(cgroup(legacy, "6.1.0").state, State::Missing);
+    }
+
+    #[test]
+    fn a_hook_that_is_not_loaded_is_named() {
+        let hook = |name: &str, loaded| Hook {
+            name: name.into(),
+            loaded,
+            ..Hook::default()
+        };
+        let mut info = GetInfoResponse {
+            hooks: vec![hook("file_open", true), hook("inode_link", true)],
+            ..GetInfoResponse::default()
+        };
+        assert_eq!(hooks(&info).detail, "all 2");
+        info.hooks[1].loaded = false;
+        assert_eq!(hooks(&info).detail, "without inode_link");
+        info.hooks.clear();
+        assert_eq!(hooks(&info).state, State::Missing);
+    }
+
+    #[test]
+    fn what_was_not_checked_is_not_a_success() {
+        let checks = [Check::met("one", "yes"), Check::not_checked("other")];
+        assert_eq!(verdict(&checks), Exit::Failure);
+        assert_eq!(verdict(&checks[..1]), Exit::Success);
+        assert_eq!(
+            text(&checks),
+            "✓ one    yes\n\
+             ? other  not checked: needs root\n\
+             \u{20}        hint: run `sudo sandbox doctor`\n\
+             \n\
+             1 met, 0 missing, 1 not checked\n"
+        );
+    }
+}

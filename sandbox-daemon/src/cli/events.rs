@@ -1,0 +1,59 @@
+//! `sandbox events`: what was refused, from the daemon's buffer and then live.
+
+use super::{
+    args::{EventsArgs, Output},
+    block_on,
+    denials::{line, lost_line},
+    error::{CliError, Exit},
+    host::Host,
+    json::{Event, time},
+    print,
+};
+use crate::proto::{WatchEventsRequest, WatchEventsResponse, watch_events_response::Response};
+
+/// Prints them until the buffer or the caller ends.
+pub fn events(args: &EventsArgs, host: &Host) -> Result<Exit, CliError> {
+    block_on(async {
+        let mut client = host.connect().await?;
+        let request = WatchEventsRequest {
+            sandbox_id: args.sandbox.clone().unwrap_or_default(),
+            history: true,
+            no_follow: !args.follow,
+            ..WatchEventsRequest::default()
+        };
+        let mut stream = client.watch_events(request).await?.into_inner();
+        while let Some(response) = stream.message().await? {
+            let line = match args.output {
+                Output::Text => text(&response),
+                Output::Json => json(&response),
+            };
+            if !print(&line)? {
+                break;
+            }
+        }
+        Ok(Exit::Success)
+    })
+}
+
+fn text(response: &WatchEventsResponse) -> String {
+    match &response.response {
+        Some(Response::Denial(denial)) => format!(
+            "{} {} {}\n",
+            time(denial.last_time.as_ref()),
+            denial.sandbox_id,
+            line(denial, denial.count)
+        ),
+        Some(Response::Lost(lost)) => format!("{} {}\n", lost.sandbox_id, lost_line(lost)),
+        Some(Response::Watching(_)) | None => String::new(),
+    }
+}
+
+fn json(response: &WatchEventsResponse) -> String {
+    let event = match &response.response {
+        Some(Response::Denial(denial)) => Event::from(denial),
+        Some(Response::Lost(lost)) => Event::from(lost),
+        Some(Response::Watching(watching)) => Event::from(watching),
+        None => return String::new(),
+    };
+    event.line()
+}

@@ -1,0 +1,127 @@
+//! The client: the command line as requests, and answers as people or
+//! programs read them.
+
+pub mod args;
+mod caller;
+mod denials;
+pub mod doctor;
+pub mod enroll;
+mod error;
+pub mod events;
+mod host;
+mod json;
+pub mod kill;
+pub mod policy;
+pub mod ps;
+mod request;
+pub mod run;
+mod signals;
+mod stdio;
+mod terminal;
+pub mod version;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+};
+
+use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
+
+pub use self::{
+    error::{CliError, Exit},
+    host::Host,
+};
+
+/// Reads the command line. Help goes to stdout; for wrong arguments it says
+/// so on stderr and gives the exit status, which `run` has to keep apart from
+/// its command's.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<args::Cli, Exit> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    args::Cli::try_parse_from(&words).map_err(|error| {
+        let _ = error.print();
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
+            _ if is_run(&words) => Exit::Sandbox,
+            _ => Exit::Usage,
+        }
+    })
+}
+
+fn is_run(words: &[OsString]) -> bool {
+    args::Cli::command()
+        .ignore_errors(true)
+        .try_get_matches_from(words)
+        .is_ok_and(|matches| matches.subcommand_name() == Some("run"))
+}
+
+/// Writes to stderr; where that is closed there is nobody to tell.
+pub fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Writes data to stdout. False: the reader has seen enough, which is no
+/// error.
+fn print(text: &str) -> Result<bool, CliError> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(source) => Err(CliError::Io {
+            operation: "write to stdout",
+            source,
+        }),
+    }
+}
+
+/// Runs a verb that needs the daemon.
+fn block_on<T>(verb: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Io {
+            operation: "start the client's runtime",
+            source,
+        })?
+        .block_on(verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(words: &[&str]) -> u8 {
+        let words = words.iter().map(OsString::from);
+        parse(words).map_or_else(Exit::code, |_| panic!("it parsed"))
+    }
+
+    #[test]
+    fn usage_errors_of_run_are_125_and_of_others_2() {
+        assert_eq!(status(&["sandbox", "run"]), 125);
+        assert_eq!(status(&["sandbox", "run", "--bogus", "true"]), 125);
+        assert_eq!(status(&["sandbox", "run", "--denials", "x", "true"]), 125);
+        assert_eq!(status(&["sandbox", "--host", "http://x", "run", "ls"]), 125);
+        assert_eq!(status(&["sandbox", "ps", "--bogus"]), 2);
+        assert_eq!(status(&["sandbox", "enroll", "run"]), 2);
+        assert_eq!(status(&["sandbox", "frobnicate"]), 2);
+        assert_eq!(status(&["sandbox"]), 2);
+        assert_eq!(status(&["sandbox", "run", "--help"]), 0);
+    }
+
+    #[test]
+    fn options_end_at_the_command() {
+        for words in [
+            &["sandbox", "run", "npm", "test", "--json", "-v"][..],
+            &["sandbox", "run", "--", "npm", "test", "--json", "-v"],
+        ] {
+            let cli = parse(words.iter().map(OsString::from)).unwrap();
+            let args::Command::Run(run) = cli.command else {
+                panic!("not run");
+            };
+            assert_eq!(run.command, ["npm", "test", "--json", "-v"]);
+            assert!(run.json.is_none() && !run.verbose);
+        }
+    }
+}
