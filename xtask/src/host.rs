@@ -1,6 +1,7 @@
 //! Running this machine's programs, saying which one failed.
 
 use std::{
+    ffi::OsStr,
     io::IsTerminal as _,
     process::{Command, Output, Stdio},
 };
@@ -8,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 /// A command that needs root: through sudo where this process is not.
-pub(crate) fn as_root(program: &str) -> Command {
+pub(crate) fn as_root(program: impl AsRef<OsStr>) -> Command {
     if nix::unistd::Uid::effective().is_root() {
         Command::new(program)
     } else {

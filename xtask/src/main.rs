@@ -1,9 +1,10 @@
-//! The one tool a contributor needs: `cargo xtask setup`, `vm`, `test` and
-//! `bench`.
+//! The one tool a contributor needs: `cargo xtask setup`, `vm`, `test`, `demo`
+//! and `bench`.
 
 mod bench;
 mod binaries;
 mod cache;
+mod demo;
 mod glibc;
 mod host;
 mod image;
@@ -39,6 +40,8 @@ enum Command {
     Vm(vm::Arguments),
     /// Check formatting and lints, and run every test
     Test(test::Arguments),
+    /// Show a sandboxed run with real denials
+    Demo(demo::Arguments),
     /// Measure
     Bench(bench::Arguments),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Setup(arguments) => setup::main(&arguments),
         Command::Vm(arguments) => vm::main(arguments),
         Command::Test(arguments) => test::main(&arguments),
+        Command::Demo(arguments) => demo::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
     };
     outcome.unwrap_or_else(|error| {
