@@ -3,9 +3,11 @@
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
 //! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
 
+pub mod cgroup;
 pub mod cli;
 pub mod config;
 pub mod events;
+pub mod launch;
 pub mod policy;
 pub mod proto;
 pub mod sys;

@@ -2,5 +2,34 @@
 //! and `std` have nothing. No policy and no state lives here.
 
 mod caller;
+mod credentials;
+mod keyring;
+mod mount;
+mod mountinfo;
+mod pidfd;
+mod process;
+mod terminal;
+mod watched;
 
 pub use caller::{duplicate, window_size};
+pub use credentials::{
+    Capabilities, Credentials, bounding_set_drop_all, clear_ambient_capabilities, no_new_privileges,
+};
+pub use keyring::join_new_session_keyring;
+pub use mount::{attach_tree, clone_tree};
+pub use mountinfo::{Mount, ParseMountError, parse as parse_mountinfo};
+pub use pidfd::{ExitStatus, pidfd_getfd, pidfd_open, pidfd_send_signal, reap, try_reap};
+pub use process::{Ids, ProcessStat, Status, process_stat, process_status, start_time};
+pub use terminal::{open_master, open_slave, set_window_size};
+pub use watched::Watched;
+
+use std::io;
+
+/// The result of a raw system call as `std` has it.
+pub(crate) fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
