@@ -6,11 +6,14 @@ use std::{
     env,
     fs::{self, File},
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result};
+
+use crate::host;
 
 /// An entry of another recipe, which another checkout may still use, goes when
 /// nobody has used it for this long.
@@ -68,30 +71,32 @@ impl Cache {
         touched.ok().map(|()| entry)
     }
 
-    /// Makes an entry: `make` fills a directory, which is then renamed to its
-    /// name, so that an interruption leaves none.
+    /// Makes an entry: `make` fills its first directory, which is then renamed
+    /// to its name, so that an interruption leaves none. The second is for what
+    /// is needed only meanwhile.
     pub(crate) fn make(
         &self,
         recipe: &Recipe,
-        make: impl FnOnce(&Path) -> Result<()>,
-    ) -> Result<PathBuf> {
+        make: impl FnOnce(&Path, &Path) -> Result<()>,
+    ) -> Result<()> {
         let _lock = self.lock()?;
-        if let Some(entry) = self.find(recipe) {
-            return Ok(entry);
+        if self.find(recipe).is_some() {
+            return Ok(());
         }
         let entry = self.root.join(recipe.directory());
         let partial = self.root.join(format!("{}.partial", recipe.directory()));
         remove(&partial)?;
-        fs::create_dir(&partial)
-            .with_context(|| format!("cannot create `{}`", partial.display()))?;
-        if let Err(error) = make(&partial) {
+        let scratch = partial.join("scratch");
+        fs::create_dir_all(&scratch)
+            .with_context(|| format!("cannot create `{}`", scratch.display()))?;
+        if let Err(error) = make(&partial, &scratch) {
             remove(&partial)?;
             return Err(error);
         }
+        remove(&scratch)?;
         fs::rename(&partial, &entry)
             .with_context(|| format!("cannot name `{}`", entry.display()))?;
-        self.forget_unused(recipe)?;
-        Ok(entry)
+        self.forget_unused(recipe)
     }
 
     /// One setup at a time; the second waits and then finds everything there.
@@ -125,10 +130,15 @@ impl Cache {
 
 fn remove(directory: &Path) -> Result<()> {
     match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        // The tree of a root image belongs to root.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            host::run(host::as_root("rm").arg("-rf").arg(directory))
+        }
+        Err(error) => {
             Err(error).with_context(|| format!("cannot remove `{}`", directory.display()))
         }
-        _ => Ok(()),
     }
 }
 
@@ -147,16 +157,31 @@ mod tests {
         let (_directory, cache) = cache();
         let old = Recipe::new("image", &["git"]);
         let new = Recipe::new("image", &["git", "curl"]);
-        cache.make(&old, |_| Ok(())).unwrap();
+        cache.make(&old, |_, _| Ok(())).unwrap();
         assert!(cache.find(&old).is_some());
         assert!(cache.find(&new).is_none());
+    }
+
+    #[test]
+    fn an_entry_has_no_scratch() {
+        let (_directory, cache) = cache();
+        let recipe = Recipe::new("image", &[]);
+        cache
+            .make(&recipe, |entry, scratch| {
+                fs::write(entry.join("disk"), "")?;
+                Ok(fs::write(scratch.join("tree"), "")?)
+            })
+            .unwrap();
+        let entry = cache.find(&recipe).unwrap();
+        assert!(entry.join("disk").exists());
+        assert!(!entry.join("scratch").exists());
     }
 
     #[test]
     fn a_failure_leaves_no_entry() {
         let (directory, cache) = cache();
         let recipe = Recipe::new("image", &[]);
-        let made = cache.make(&recipe, |entry| {
+        let made = cache.make(&recipe, |entry, _| {
             fs::write(entry.join("half"), "")?;
             anyhow::bail!("interrupted")
         });

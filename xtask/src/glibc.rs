@@ -1,7 +1,13 @@
 //! Whether a program runs with the root image's glibc: a binary names the
 //! versions of the symbols that it needs.
 
-use std::{fmt, fs, path::Path, str::FromStr};
+use std::{
+    fmt,
+    fs::{self, File},
+    io::Read as _,
+    path::Path,
+    str::FromStr,
+};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use object::{
@@ -40,10 +46,26 @@ impl fmt::Display for Version {
     }
 }
 
-/// Refuses a program that needs a newer glibc than `offered`. What is no ELF
-/// file, or needs no glibc, passes.
+/// Refuses a program, or a directory with one below it, that needs a newer
+/// glibc than `offered`. What is no ELF file, or needs no glibc, passes.
 pub(crate) fn check(path: &Path, offered: Version) -> Result<()> {
-    let data = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let cannot_read = || format!("cannot read `{}`", path.display());
+    if path.is_dir() {
+        for entry in fs::read_dir(path).with_context(cannot_read)? {
+            let entry = entry.with_context(cannot_read)?;
+            // Links go into the guest as links.
+            if !entry.file_type().with_context(cannot_read)?.is_symlink() {
+                check(&entry.path(), offered)?;
+            }
+        }
+        return Ok(());
+    }
+    let mut start = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read(&mut start));
+    if read.with_context(cannot_read)? < start.len() || start != *b"\x7fELF" {
+        return Ok(());
+    }
+    let data = fs::read(path).with_context(cannot_read)?;
     let needed = needed(&data)
         .with_context(|| format!("cannot read the symbol versions of `{}`", path.display()))?;
     match needed {
@@ -57,9 +79,6 @@ pub(crate) fn check(path: &Path, offered: Version) -> Result<()> {
 }
 
 fn needed(data: &[u8]) -> Result<Option<Version>> {
-    if !data.starts_with(b"\x7fELF") {
-        return Ok(None);
-    }
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, data)?;
@@ -116,7 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_needs_no_glibc() {
-        assert_eq!(needed(b"#!/bin/sh\n").unwrap(), None);
+    fn a_directory_is_checked_through_and_scripts_pass() {
+        let directory = tempfile::tempdir().unwrap();
+        let old = "2.1".parse().unwrap();
+        fs::write(directory.path().join("run.sh"), "#!/bin/sh\n").unwrap();
+        check(directory.path(), old).unwrap();
+        let below = directory.path().join("below");
+        fs::create_dir(&below).unwrap();
+        fs::copy(std::env::current_exe().unwrap(), below.join("program")).unwrap();
+        assert!(check(directory.path(), old).is_err());
     }
 }

@@ -83,22 +83,12 @@ impl Image {
 
     /// Installs Debian into a directory and makes a disk of it.
     pub(crate) fn make(cache: &Cache) -> Result<()> {
-        cache.make(&recipe(), |entry| {
-            let scratch = tempfile::tempdir().context("cannot create a scratch directory")?;
-            let made = make_tree(scratch.path()).and_then(|tree| {
-                fs::write(entry.join("glibc"), glibc_of(&tree)?)?;
-                // Room for what tests write; the file stays sparse.
-                make_disk(host::as_root, &tree, &entry.join("root.img"), 3 << 10)
-            });
-            // The tree is root's, and so only root can take it away.
-            host::run(
-                host::as_root("rm")
-                    .arg("-rf")
-                    .arg(scratch.path().join("tree")),
-            )?;
-            made
-        })?;
-        Ok(())
+        cache.make(&recipe(), |entry, scratch| {
+            let tree = make_tree(scratch)?;
+            fs::write(entry.join("glibc"), glibc_of(&tree)?)?;
+            // Room for what tests write; the file stays sparse.
+            make_disk(host::as_root, &tree, &entry.join("root.img"), 3 << 10)
+        })
     }
 
     pub(crate) fn disk(&self) -> PathBuf {

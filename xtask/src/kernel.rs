@@ -101,31 +101,25 @@ impl Kernel {
 
     /// Downloads and unpacks this kernel, and makes its disk and initramfs.
     pub(crate) fn make(self, cache: &Cache) -> Result<()> {
-        cache.make(&self.recipe(), |entry| {
-            let scratch = tempfile::tempdir().context("cannot create a scratch directory")?;
-            let tree = scratch.path().join("kernel");
-            unpack(&self.newest()?, scratch.path(), &tree)?;
+        cache.make(&self.recipe(), |entry, scratch| {
+            let tree = scratch.join("kernel");
+            unpack(&self.newest()?, scratch, &tree)?;
             let release = release(&tree, self)?;
             let modules = tree.join("lib/modules").join(&release);
-            fs::rename(
-                tree.join("boot").join(format!("vmlinuz-{release}")),
-                tree.join("vmlinuz"),
-            )?;
-            fs::copy(tree.join("vmlinuz"), entry.join("vmlinuz"))
-                .context("cannot copy the kernel")?;
+            let image = tree.join(format!("boot/vmlinuz-{release}"));
+            fs::copy(image, entry.join("vmlinuz")).context("cannot copy the kernel")?;
             host::capture(Command::new("depmod").arg("-b").arg(&tree).arg(&release))?;
             make_disk(Command::new, &modules, &entry.join("modules.img"), 0)?;
 
-            let busybox = scratch.path().join("busybox");
-            unpack("busybox-static", scratch.path(), &busybox)?;
+            let busybox = scratch.join("busybox");
+            unpack("busybox-static", scratch, &busybox)?;
             make_initramfs(
                 &modules,
                 &busybox.join("bin/busybox"),
-                &scratch.path().join("initramfs"),
+                &scratch.join("initramfs"),
                 &entry.join("initramfs"),
             )
-        })?;
-        Ok(())
+        })
     }
 
     fn newest(self) -> Result<String> {

@@ -12,6 +12,7 @@ mod kernel;
 mod modules;
 mod outcome;
 mod payload;
+mod ports;
 mod setup;
 mod test;
 mod vm;

@@ -88,9 +88,7 @@ impl Payload {
         if to.exists() {
             bail!("two paths to put are named `{}`", name.display());
         }
-        if from.is_file() {
-            glibc::check(&from, self.glibc)?;
-        }
+        glibc::check(&from, self.glibc)?;
         copy(&from, &to)
     }
 

@@ -55,18 +55,25 @@ pub(crate) fn main(_: &Arguments) -> Result<ExitCode> {
 /// Installs whatever is missing.
 pub(crate) fn run() -> Result<()> {
     let cache = Cache::open()?;
-    packages()?;
-    bpf_linker(&cache)?;
-    for kernel in Kernel::ALL {
-        if kernel.find(&cache).is_none() {
-            eprintln!("setup: fetching kernel {}", kernel.name());
-            apt_knows_packages()?;
-            kernel.make(&cache)?;
-        }
+    let packages = missing_packages()?;
+    let kernels: Vec<_> = Kernel::ALL
+        .into_iter()
+        .filter(|kernel| kernel.find(&cache).is_none())
+        .collect();
+    let image = Image::find(&cache).is_none();
+    if !packages.is_empty() || !kernels.is_empty() || image {
+        // Old lists name packages that the archive no longer has.
+        eprintln!("setup: updating apt's package lists");
+        host::run_with_progress(host::as_root("apt-get").args(["update", "-q"]))?;
     }
-    if Image::find(&cache).is_none() {
+    install(&packages)?;
+    bpf_linker(&cache)?;
+    for kernel in kernels {
+        eprintln!("setup: fetching kernel {}", kernel.name());
+        kernel.make(&cache)?;
+    }
+    if image {
         eprintln!("setup: building the root image (some minutes)");
-        apt_knows_packages()?;
         Image::make(&cache)?;
     }
     Ok(())
@@ -87,16 +94,14 @@ pub(crate) fn ready(kernel: Kernel) -> Result<Ready> {
     }
 }
 
-fn packages() -> Result<()> {
-    let missing = missing_packages()?;
-    if missing.is_empty() {
+fn install(packages: &[(&str, &str)]) -> Result<()> {
+    if packages.is_empty() {
         return Ok(());
     }
-    for (package, purpose) in &missing {
+    for (package, purpose) in packages {
         eprintln!("setup: installing `{package}` ({purpose})");
     }
-    let names: Vec<_> = missing.iter().map(|(package, _)| *package).collect();
-    update_apt()?;
+    let names: Vec<_> = packages.iter().map(|(package, _)| *package).collect();
     host::run_with_progress(
         host::as_root("apt-get")
             .args(["install", "-q", "-y", "--no-install-recommends"])
@@ -136,20 +141,6 @@ fn without_apt() -> String {
         text.extend(["  ", package, " (", purpose, ")\n"]);
     }
     text + "  bpf-linker (`cargo install --locked bpf-linker --version " + BPF_LINKER + "`)"
-}
-
-/// A fresh container has no package lists at all.
-fn apt_knows_packages() -> Result<()> {
-    let known =
-        host::capture(Command::new("apt-cache").args(["pkgnames", "linux-image-cloud-amd64"]))?;
-    if known.trim().is_empty() {
-        update_apt()?;
-    }
-    Ok(())
-}
-
-fn update_apt() -> Result<()> {
-    host::run_with_progress(host::as_root("apt-get").args(["update", "-q"]))
 }
 
 /// Where `build.rs` looks for the linker too.

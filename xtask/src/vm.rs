@@ -3,13 +3,12 @@
 
 use std::{
     ffi::OsString,
-    io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    io::{self, IsTerminal as _, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -19,6 +18,7 @@ use crate::{
     host,
     kernel::Kernel,
     payload::Payload,
+    ports::{Heard, Kept, Ports, lock, socket},
     setup::{self, Ready},
 };
 
@@ -232,11 +232,7 @@ impl Vm<'_> {
         let console = Kept::default();
         let log = Kept::default();
         let verdict = Arc::new(Mutex::new(None));
-        let mut ports = Ports {
-            directory: scratch.to_owned(),
-            heard: heard.clone(),
-            readers: Vec::new(),
-        };
+        let mut ports = Ports::new(scratch, &heard);
         ports.read("stdout", stdout)?;
         ports.read("stderr", stderr)?;
         ports.read("log", log.clone())?;
@@ -335,125 +331,6 @@ impl Vm<'_> {
         qemu.args(["-chardev", &console, "-serial", "chardev:console"]);
         qemu
     }
-}
-
-fn socket(scratch: &Path, port: &str) -> String {
-    format!("socket,id={port},path={}", scratch.join(port).display())
-}
-
-/// The guest's serial ports, each a socket that QEMU connects to.
-struct Ports {
-    directory: PathBuf,
-    heard: Heard,
-    readers: Vec<JoinHandle<()>>,
-}
-
-impl Ports {
-    /// Passes what comes out of a port on to `sink`.
-    fn read(&mut self, port: &str, mut sink: impl Write + Send + 'static) -> Result<()> {
-        self.serve(port, move |mut stream, heard| {
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(count @ 1..) = stream.read(&mut buffer) {
-                heard.now();
-                // A reader that went away must not stop the guest.
-                let _ = sink.write_all(&buffer[..count]).and_then(|()| sink.flush());
-            }
-        })
-    }
-
-    /// Takes the one line by which the guest says how the run ended, and
-    /// answers it: by then QEMU has passed on all that was written before.
-    fn answer(&mut self, port: &str, verdict: Arc<Mutex<Option<String>>>) -> Result<()> {
-        self.serve(port, move |stream, heard| {
-            let mut line = String::new();
-            let mut stream = BufReader::new(stream);
-            if stream.read_line(&mut line).is_ok_and(|count| count > 0) {
-                heard.now();
-                *lock(&verdict) = Some(line.trim().to_owned());
-                // A guest without an answer powers off on its own.
-                let _ = stream.get_mut().write_all(b"taken\n");
-            }
-            let _ = io::copy(&mut stream, &mut io::sink());
-        })
-    }
-
-    fn serve(
-        &mut self,
-        port: &str,
-        serve: impl FnOnce(UnixStream, Heard) + Send + 'static,
-    ) -> Result<()> {
-        let path = self.directory.join(port);
-        let listener = UnixListener::bind(&path)
-            .with_context(|| format!("cannot listen at `{}`", path.display()))?;
-        let heard = self.heard.clone();
-        self.readers.push(thread::spawn(move || {
-            if let Ok((stream, _)) = listener.accept() {
-                serve(stream, heard);
-            }
-        }));
-        Ok(())
-    }
-
-    /// Waits until everything has been read. QEMU has ended.
-    fn finish(self) {
-        for (port, reader) in ["stdout", "stderr", "log", "status", "console"]
-            .iter()
-            .zip(self.readers)
-        {
-            // Ends an `accept` that QEMU never answered.
-            drop(UnixStream::connect(self.directory.join(port)));
-            let _ = reader.join();
-        }
-    }
-}
-
-/// When something was last heard of the guest.
-#[derive(Clone)]
-struct Heard(Arc<Mutex<Instant>>);
-
-impl Default for Heard {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Instant::now())))
-    }
-}
-
-impl Heard {
-    fn now(&self) {
-        *lock(&self.0) = Instant::now();
-    }
-
-    fn since(&self) -> Duration {
-        lock(&self.0).elapsed()
-    }
-}
-
-/// A sink that keeps everything.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
-
-impl Kept {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut lock(&self.0))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&lock(&self.0)).replace('\r', "")
-    }
-}
-
-impl Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How QEMU ended; none when it had to be killed.
