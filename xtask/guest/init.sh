@@ -46,6 +46,12 @@ install -d -o dev -g dev -m 700 /run/user/1000
 
 exec {status}<>"$(port status)"
 echo sandbox-vm >/proc/sys/kernel/hostname
+# What systemd sets on a Debian host and the kernel does not by itself.
+for setting in kernel/pid_max=4194304 fs/protected_{fifos,hardlinks,symlinks}=1 \
+	fs/protected_regular=2 'net/ipv4/ping_group_range=0 2147483647'; do
+	echo "${setting#*=}" >"/proc/sys/${setting%%=*}"
+done
+ulimit -Hn 524288
 
 # Who is where, as under systemd: services in one slice, people in another.
 for controller in $(</sys/fs/cgroup/cgroup.controllers); do
@@ -75,9 +81,10 @@ END
 ip route add default via 192.0.2.1
 ip -6 route add default via 2001:db8::1
 
-if [[ -e $vm/files ]]; then
-	cp -a --no-preserve=timestamps $vm/files/. /
-fi
+# As a package has them; on the host they belong to whoever runs this.
+chown -R root:root $vm/files $vm/put
+chmod -R u=rwX,go=rX $vm/files
+cp -a --no-preserve=timestamps $vm/files/. /
 mkdir -p /mnt/put
 mount --bind $vm/put /mnt/put
 

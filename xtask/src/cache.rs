@@ -66,9 +66,12 @@ impl Cache {
     /// The entry's directory, when it has been made.
     pub(crate) fn find(&self, recipe: &Recipe) -> Option<PathBuf> {
         let entry = self.root.join(recipe.directory());
+        if !entry.is_dir() {
+            return None;
+        }
         // Remembers the use; an entry that cannot be touched is as good.
-        let touched = File::open(&entry).and_then(|entry| entry.set_modified(SystemTime::now()));
-        touched.ok().map(|()| entry)
+        let _ = File::open(&entry).and_then(|entry| entry.set_modified(SystemTime::now()));
+        Some(entry)
     }
 
     /// Makes an entry: `make` fills its first directory, which is then renamed
