@@ -77,6 +77,8 @@ const STAGES: [Stage; 12] = [
     Stage::Interpreter,
     Stage::Execute,
 ];
+/// How many signals Linux has.
+const SIGNALS: c_int = 64;
 const SHELL: &CStr = c"/bin/sh";
 
 impl Stage {
@@ -204,10 +206,21 @@ fn pass_gate(gate: RawFd) -> Result<(), Failure> {
 /// Default dispositions (ignored ones pass through clone and exec; Rust
 /// programs ignore SIGPIPE) and an empty mask.
 fn reset_signals() -> Result<(), Failure> {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL is a valid disposition. What cannot be set (SIGKILL,
-        // SIGSTOP, glibc's own) is at its default.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // The kernel's sigaction: SIG_DFL, no flags, no restorer, an empty mask.
+    let default = [0_u64; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: `default` is at least as long as the kernel's sigaction and
+        // outlives the call. What cannot be set (SIGKILL, SIGSTOP) is at its
+        // default. The raw call, because glibc's keeps two signals to itself.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null::<u64>(),
+                size_of::<u64>(),
+            )
+        };
     }
     // SAFETY: all zeroes is valid, and sigemptyset sets it up.
     let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };

@@ -186,7 +186,8 @@ impl<'a> Prepared<'a> {
             });
         }
         let failed = |step| move |source| LaunchError::Prepare { step, source };
-        let ceiling = Limits::of_process(0).map_err(failed("read resource limits"))?;
+        let ceiling =
+            Limits::of_process(std::process::id()).map_err(failed("read resource limits"))?;
         let limits = match &command.limits {
             Some(limits) => limits.clone(),
             None => Limits::for_nobody().map_err(failed("read resource limits"))?,

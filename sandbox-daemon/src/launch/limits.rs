@@ -1,7 +1,7 @@
 //! Resource limits: a command gets its caller's, as if run directly, and not
 //! those that the daemon raised for itself.
 
-use std::{array, io};
+use std::{array, fs, io};
 
 use libc::rlimit64;
 
@@ -18,26 +18,17 @@ const RESOURCES: usize = 16;
 const OPEN_FILES: u64 = 1024;
 
 impl Limits {
-    /// Those of a process; 0 is the caller.
+    /// Those of a process, from `/proc/PID/limits`: prlimit(2) of another
+    /// user's process takes `CAP_SYS_RESOURCE`.
     pub fn of_process(pid: u32) -> io::Result<Self> {
-        let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-        let mut limits = [rlimit64 {
-            rlim_cur: 0,
-            rlim_max: 0,
-        }; RESOURCES];
-        for (resource, limit) in (0..).zip(&mut limits) {
-            // SAFETY: nothing is set, and `limit` outlives the call.
-            let result = unsafe { libc::prlimit64(pid, resource, std::ptr::null(), limit) };
-            if result < 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(Self { limits })
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/limits"))?).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "not as proc(5) describes it")
+        })
     }
 
     /// The daemon's own, but for the number of open files.
     pub fn for_nobody() -> io::Result<Self> {
-        let mut own = Self::of_process(0)?;
+        let mut own = Self::of_process(std::process::id())?;
         let files = &mut own.limits[libc::RLIMIT_NOFILE as usize];
         files.rlim_cur = OPEN_FILES.min(files.rlim_max);
         Ok(own)
@@ -58,6 +49,29 @@ impl Limits {
                 }
             }),
         }
+    }
+
+    /// A heading, then the limits in the order of their numbers: a name of 25
+    /// columns, the soft one, the hard one.
+    fn parse(text: &str) -> Option<Self> {
+        let value = |word: &str| match word {
+            "unlimited" => Some(libc::RLIM64_INFINITY),
+            number => number.parse().ok(),
+        };
+        let limits = text
+            .lines()
+            .skip(1)
+            .map(|line| {
+                let mut words = line.get(25..)?.split_ascii_whitespace();
+                Some(rlimit64 {
+                    rlim_cur: value(words.next()?)?,
+                    rlim_max: value(words.next()?)?,
+                })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Self {
+            limits: limits.try_into().ok()?,
+        })
     }
 
     /// Makes them the calling process's. Async-signal-safe.
@@ -86,8 +100,24 @@ mod tests {
     }
 
     #[test]
+    fn the_table_says_what_the_system_call_says() {
+        let read = Limits::of_process(std::process::id()).unwrap();
+        for (resource, limit) in (0..).zip(&read.limits) {
+            let mut asked = rlimit64 {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: nothing is set, and `asked` outlives the call.
+            let result = unsafe { libc::prlimit64(0, resource, std::ptr::null(), &raw mut asked) };
+            assert_eq!(result, 0);
+            assert_eq!(limit.rlim_cur, asked.rlim_cur, "{resource}");
+            assert_eq!(limit.rlim_max, asked.rlim_max, "{resource}");
+        }
+    }
+
+    #[test]
     fn a_ceiling_lowers_hard_and_soft() {
-        let mut high = Limits::of_process(0).unwrap();
+        let mut high = Limits::for_nobody().unwrap();
         let mut low = high.clone();
         high.limits[FILES] = rlimit64 {
             rlim_cur: 500,

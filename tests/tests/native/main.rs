@@ -1,0 +1,10 @@
+//! Tests that need root and cgroup2 but no kernel programs: they run on the
+//! machine itself, each in a slice of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking")]
+
+mod enroll;
+mod launch;
+mod peer;
+mod support;
+mod view;
