@@ -84,6 +84,7 @@ ip -6 route add default via 2001:db8::1
 # As a package has them; on the host they belong to whoever runs this.
 chown -R root:root $vm/files $vm/put
 chmod -R u=rwX,go=rX $vm/files
+chmod 755 $vm/put
 cp -a --no-preserve=timestamps $vm/files/. /
 mkdir -p /mnt/put
 mount --bind $vm/put /mnt/put
