@@ -124,13 +124,18 @@ impl Fault {
 pub(super) struct Report<'a> {
     source: &'a Source,
     found: Vec<(usize, Diagnostic)>,
+    omitted: usize,
 }
+
+/// So many are shown; a file that is no policy at all has one in every line.
+const MAX_SHOWN: usize = 50;
 
 impl<'a> Report<'a> {
     pub(super) fn new(source: &'a Source) -> Self {
         Self {
             source,
             found: Vec::new(),
+            omitted: 0,
         }
     }
 
@@ -158,6 +163,12 @@ impl<'a> Report<'a> {
         self.error(span, &fault.message, fault.hint.as_deref());
     }
 
+    /// A warning about the entry at `span`.
+    pub(super) fn caution(&mut self, span: &Span, entry: &str, fault: &Fault) {
+        let span = self.narrow(span, entry, fault.part.as_ref());
+        self.warning(span, &fault.message, fault.hint.as_deref());
+    }
+
     pub(super) fn has_errors(&self) -> bool {
         self.found
             .iter()
@@ -166,6 +177,14 @@ impl<'a> Report<'a> {
 
     /// What was found, by position.
     pub(super) fn finish(mut self) -> Diagnostics {
+        if let omitted @ 1.. = std::mem::take(&mut self.omitted) {
+            self.found.truncate(MAX_SHOWN - 1);
+            self.file_error(&format!("and {} more", omitted + 1), None);
+            // The last, wherever it is said to be.
+            if let Some((position, _)) = self.found.last_mut() {
+                *position = usize::MAX;
+            }
+        }
         self.found.sort_by_key(|(position, _)| *position);
         Diagnostics(
             self.found
@@ -189,6 +208,10 @@ impl<'a> Report<'a> {
     }
 
     fn push(&mut self, severity: Severity, span: Option<Span>, message: &str, hint: Option<&str>) {
+        if self.found.len() >= MAX_SHOWN {
+            self.omitted += usize::from(severity == Severity::Error);
+            return;
+        }
         let file = printable(&self.source.display_name);
         let message = printable(message);
         let hint = hint.map(printable);

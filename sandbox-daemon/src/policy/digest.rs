@@ -51,7 +51,7 @@ pub(super) fn of(policy: &Policy) -> String {
     form.list(&network.allow, Form::host);
     form.list(&network.deny, Form::host);
     form.list(&network.unix, |form, path| {
-        form.bytes(path.as_os_str().as_bytes())
+        form.bytes(path.as_os_str().as_bytes());
     });
     form.list(&policy.env.pass, Form::variable);
     form.list(&policy.env.refuse, Form::variable);

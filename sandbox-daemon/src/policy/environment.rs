@@ -57,6 +57,20 @@ impl VariablePattern {
         }
     }
 
+    /// Whether every name that `other` means is meant.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        if other.prefix && !self.prefix {
+            false
+        } else {
+            self.matches(other.stem.as_bytes())
+        }
+    }
+
+    /// Whether it is `*`.
+    pub(super) fn covers_all(&self) -> bool {
+        self.prefix && self.stem.is_empty()
+    }
+
     /// The name, if it is a single one.
     pub fn exact(&self) -> Option<&str> {
         (!self.prefix).then_some(self.stem.as_str())

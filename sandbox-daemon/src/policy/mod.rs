@@ -6,15 +6,29 @@
 
 mod diagnostic;
 mod digest;
+mod document;
 mod environment;
+mod hosts;
 mod model;
+mod pattern;
+mod resolve;
+mod sets;
+mod table;
+mod warnings;
+
+#[cfg(test)]
+mod tests;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
+pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
 pub use model::{
     Access, Direct, FileRule, HostPattern, HostRule, Mode, NamePattern, Network, NetworkMode,
     Place, Policy,
 };
+pub use pattern::Expansion;
+pub use resolve::Additions;
+pub use sets::Sets;
 
 /// A policy or set file is at most this long.
 pub const MAX_POLICY_BYTES: usize = 256 * 1024;
