@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod cli;
 pub mod config;
+pub mod escape;
 pub mod events;
 pub mod launch;
 pub mod policy;

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::SystemTime};
 pub use sandbox_common::{Right, Verdict};
 
 pub mod decode;
-pub mod escape;
+pub use crate::escape;
 pub mod fold;
 pub mod journal;
 pub mod mounts;

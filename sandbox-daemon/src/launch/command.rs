@@ -22,10 +22,11 @@ use tokio::io::Interest;
 use super::{
     Account, LaunchError, Limits,
     child::{self, Plan, Report, Stage},
-    display, search,
+    search,
 };
 use crate::{
     cgroup::{Cgroup, CgroupError},
+    escape::display,
     launch::identity::Restore,
     sys::{self, Credentials, ExitStatus, Watched},
 };

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::EnrollError;
+use crate::escape::display;
 
 /// A descriptor that reaches past the walls, because it is open already.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,11 +120,7 @@ fn of_process(pid: u32) -> Result<Vec<Inherited>, EnrollError> {
 /// What a descriptor is, if it reaches past the walls.
 fn kind(pid: u32, fd: u32, link: &Path) -> io::Result<Option<(&'static str, String)>> {
     let target = fs::read_link(link)?;
-    let target = target
-        .as_os_str()
-        .as_encoded_bytes()
-        .escape_ascii()
-        .to_string();
+    let target = display(target.as_os_str().as_encoded_bytes());
     let metadata = fs::metadata(link)?;
     let kind = kind_of(
         &target,

@@ -195,8 +195,3 @@ impl LaunchError {
         }
     }
 }
-
-/// Bytes of the caller's, fit for a message.
-fn display(bytes: &[u8]) -> String {
-    bytes.escape_ascii().to_string()
-}

@@ -6,7 +6,7 @@ use std::{
     fs, io,
     os::{
         fd::OwnedFd,
-        unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+        unix::fs::{PermissionsExt as _, chown},
     },
     panic,
     path::{Path, PathBuf},
@@ -30,7 +30,7 @@ pub struct ViewSpec {
     pub account: Account,
     /// Workspace and granted paths: those that lie below a private place are
     /// bound at the same place in it, the others are there anyway. One that
-    /// does not exist is passed over.
+    /// does not exist, or that the user cannot reach, is passed over.
     pub keep: Vec<PathBuf>,
     /// Whether [`PRIVATE_PLACES`] are the sandbox's own. Without, the view is
     /// the host's, as for processes that were enrolled.
@@ -80,7 +80,7 @@ impl View {
     }
 
     /// Runs `f` on the launch thread, inside the namespace and as root, and
-    /// waits for it.
+    /// waits for it: this blocks, as do all that follow.
     ///
     /// # Panics
     /// Where `f` does.
@@ -127,6 +127,13 @@ impl Drop for View {
             drop(thread.join());
         }
     }
+}
+
+/// A path to keep visible, opened before a private place hid it.
+struct Kept {
+    path: PathBuf,
+    tree: OwnedFd,
+    is_dir: bool,
 }
 
 /// Makes the calling thread the launch thread of a view.
@@ -201,9 +208,9 @@ fn mount_private_places(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
             source: errno.into(),
         })?;
     }
-    for (path, tree) in kept {
-        bind(&spec.account, &places, &path, &tree).map_err(|source| LaunchError::Keep {
-            path,
+    for kept in kept {
+        bind(&spec.account, &places, &kept).map_err(|source| LaunchError::Keep {
+            path: kept.path,
             user: spec.account.name.clone(),
             source,
         })?;
@@ -213,39 +220,39 @@ fn mount_private_places(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
 
 /// Detached copies of the kept paths below private places, opened as the user:
 /// a bind mount must not lead past a directory that the user may not search.
-fn open_kept(spec: &ViewSpec, places: &[PathBuf]) -> Result<Vec<(PathBuf, OwnedFd)>, LaunchError> {
+fn open_kept(spec: &ViewSpec, places: &[PathBuf]) -> Result<Vec<Kept>, LaunchError> {
     let failed = |path: &Path, source| LaunchError::Keep {
         path: path.to_owned(),
         user: spec.account.name.clone(),
         source,
     };
-    let mut opened: Vec<(PathBuf, OwnedFd)> = Vec::new();
-    let mut keep = spec.keep.clone();
+    let mut found = Vec::new();
+    for path in &spec.keep {
+        let place = as_user(&spec.account, || open_place(path, places))
+            .and_then(|place| place)
+            .map_err(|source| failed(path, source))?;
+        found.extend(place);
+    }
     // A directory comes before what is in it.
-    keep.sort();
-    for path in keep {
-        let found = as_user(&spec.account, || open_place(&path, places))
-            .and_then(|found| found)
-            .map_err(|source| failed(&path, source))?;
-        let Some((path, place)) = found else {
-            continue;
-        };
+    found.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    let mut opened: Vec<Kept> = Vec::new();
+    for (path, place, is_dir) in found {
         // The copy of a directory holds all that is mounted below it.
-        if opened.iter().any(|(above, _)| path.starts_with(above)) {
+        if opened.iter().any(|kept| path.starts_with(&kept.path)) {
             continue;
         }
         let tree = sys::clone_tree(place).map_err(|source| failed(&path, source))?;
-        opened.push((path, tree));
+        opened.push(Kept { path, tree, is_dir });
     }
     Ok(opened)
 }
 
 /// Opens a path that lies below a private place; the place itself is always
 /// private.
-fn open_place(path: &Path, places: &[PathBuf]) -> io::Result<Option<(PathBuf, OwnedFd)>> {
+fn open_place(path: &Path, places: &[PathBuf]) -> io::Result<Option<(PathBuf, OwnedFd, bool)>> {
     let path = match fs::canonicalize(path) {
         Ok(path) => path,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if unreachable(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     if !places
@@ -259,12 +266,23 @@ fn open_place(path: &Path, places: &[PathBuf]) -> io::Result<Option<(PathBuf, Ow
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
     let place = openat2(nix::fcntl::AT_FDCWD, &path, how)?;
-    Ok(Some((path, place)))
+    // Asked as the user: a FUSE mount may tell root nothing.
+    let is_dir = fs::metadata(&path)?.is_dir();
+    Ok(Some((path, place, is_dir)))
+}
+
+/// Not there for this user: inside it is not there either.
+fn unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied
+    )
 }
 
 /// Attaches a kept tree, with the directories above it, which are the user's
 /// as all is in a private place.
-fn bind(account: &Account, places: &[PathBuf], path: &Path, tree: &OwnedFd) -> io::Result<()> {
+fn bind(account: &Account, places: &[PathBuf], kept: &Kept) -> io::Result<()> {
+    let path = &kept.path;
     let above = path.parent().unwrap_or(path);
     let missing: Vec<&Path> = above
         .ancestors()
@@ -274,18 +292,16 @@ fn bind(account: &Account, places: &[PathBuf], path: &Path, tree: &OwnedFd) -> i
     for dir in missing.into_iter().rev() {
         make_dir(account, dir)?;
     }
-    if fs::File::from(tree.try_clone()?).metadata()?.is_dir() {
+    if kept.is_dir {
         make_dir(account, path)?;
     } else {
         fs::File::create_new(path)?;
     }
-    sys::attach_tree(tree, path)
+    sys::attach_tree(&kept.tree, path)
 }
 
 fn make_dir(account: &Account, dir: &Path) -> io::Result<()> {
     fs::create_dir(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
-    chown(dir, Some(account.uid), Some(account.gid))?;
-    debug_assert_eq!(fs::metadata(dir)?.uid(), account.uid);
-    Ok(())
+    chown(dir, Some(account.uid), Some(account.gid))
 }

@@ -1,7 +1,10 @@
 //! Tests that need root and cgroup2 but no kernel programs: they run on the
 //! machine itself, each in a slice of its own.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says what it expects by panicking"
+)]
 
 mod enroll;
 mod launch;

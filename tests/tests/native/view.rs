@@ -75,6 +75,30 @@ async fn no_mount_is_seen_outside_or_left_behind() {
     assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
 }
 
+#[test]
+fn a_later_mount_of_the_hosts_comes_in_and_none_goes_out() {
+    use nix::{
+        mount::{MsFlags, mount},
+        sched::{CloneFlags, unshare},
+    };
+    // A host of its own, whose mounts are shared as systemd has them.
+    std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SHARED, none).unwrap();
+        let mounts = || fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        let before = mounts();
+        let view = private_view(&account(USER), &[]).unwrap();
+        assert_eq!(mounts(), before);
+        mount(Some("later"), "/mnt", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        let inside = view.mounts().unwrap();
+        assert!(inside.iter().any(|mount| mount.source == "later"));
+    })
+    .join()
+    .unwrap();
+}
+
 #[tokio::test]
 async fn a_workspace_below_tmp_keeps_its_place() {
     let scratch = Scratch::new();
@@ -121,15 +145,26 @@ fn a_place_that_the_user_cannot_reach_is_not_bound() {
     let inner = dir.path().join("inner");
     fs::create_dir(&inner).unwrap();
     fs::set_permissions(&inner, fs::Permissions::from_mode(0o777)).unwrap();
-    let error = private_view(&account(USER), &[&inner]).unwrap_err();
-    match error {
-        LaunchError::Keep { path, source, .. } => {
-            assert_eq!(path, inner);
-            assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
-        }
-        other => panic!("{other:?}"),
-    }
-    assert!(private_view(&account(OTHER), &[&inner]).is_ok());
+    let seen_by = |uid| {
+        let inner = inner.clone();
+        private_view(&account(uid), &[&inner])
+            .unwrap()
+            .call(move || inner.exists())
+    };
+    assert!(!seen_by(USER));
+    assert!(seen_by(OTHER));
+}
+
+#[test]
+fn a_kept_link_may_lead_into_a_kept_directory() {
+    let dir = work_dir(USER);
+    let work = dir.path().join("work");
+    let inner = work.join("inner");
+    fs::create_dir_all(&inner).unwrap();
+    let link = dir.path().join("a-link");
+    std::os::unix::fs::symlink(&inner, &link).unwrap();
+    let view = private_view(&account(USER), &[&link, &work]).unwrap();
+    assert!(view.call(move || inner.exists()));
 }
 
 #[test]
