@@ -198,9 +198,7 @@ impl Vm<'_> {
             payload.program(&binaries.sandbox, "/usr/bin/sandbox")?;
             payload.program(&binaries.sandboxd, "/usr/sbin/sandboxd")?;
             let policies = binaries::workspace().join("policies");
-            if policies.exists() {
-                payload.copy(&policies, "/usr/lib/sandboxd/policies")?;
-            }
+            payload.copy(&policies, "/usr/lib/sandboxd/policies")?;
         }
         if let Install::Running(_) = self.install {
             payload.note("daemon", DAEMON_START.to_string())?;
