@@ -78,7 +78,7 @@ pub struct Value {
     pub bits: u32,
     /// The rule that events name; in a header the policy's generation.
     pub rule: u32,
-    /// With [`bits::ANCESTOR`]: the rule below.
+    /// With [`bits::ANCESTOR`]: the rule below. Zero in a header.
     pub aux: u64,
 }
 
@@ -88,6 +88,9 @@ unsafe impl aya::Pod for Key {}
 // SAFETY: plain integers without padding.
 #[cfg(feature = "user")]
 unsafe impl aya::Pod for Value {}
+
+/// The hash of a name that cannot be read. A policy with patterns refuses it.
+pub const UNREADABLE: u64 = 0;
 
 /// Words of 64 bits in the filter.
 pub const FILTER_WORDS: usize = 8192;

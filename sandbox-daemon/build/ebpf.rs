@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 const TARGET: &str = "bpfel-unknown-none";
 
 /// Puts the object at `OUT_DIR/sandbox-ebpf`.
-pub fn build(out: &Path) -> Result<()> {
+pub(crate) fn build(out: &Path) -> Result<()> {
     let object = out.join("sandbox-ebpf");
     println!("cargo::rerun-if-env-changed=SANDBOXD_EBPF_OBJECT");
     if let Some(ready) = env::var_os("SANDBOXD_EBPF_OBJECT") {

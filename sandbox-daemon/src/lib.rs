@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod escape;
 pub mod events;
+pub mod kernel;
 pub mod launch;
 pub mod policy;
 pub mod proto;

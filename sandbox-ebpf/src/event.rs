@@ -17,24 +17,29 @@ use sandbox_common::{
 
 use crate::{
     layout::probe,
-    maps::{COUNTERS, EVENT_BURST, EVENT_RATE, EVENTS, TOTAL},
+    maps::{COUNTERS, EVENT_BURST, EVENT_INTERVAL_NS, EVENTS, TOTAL},
 };
 
-/// What the header of a record says.
+/// What the header of a record says. Without padding: the verifier lets only
+/// initialised bytes pass into a global function.
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Refusal {
     pub sandbox: u64,
     pub exec: u64,
+    /// Address of the dentry, where it is a file. In here and not beside it: an
+    /// argument of a global function may not be a kernel pointer.
+    pub dentry: u64,
     pub operation: u16,
     pub right: u8,
     pub verdict: u8,
     pub errno: u32,
     pub rule: u32,
     pub generation: u32,
-    pub flags: u16,
 }
 
-/// Where a packet or a connection would have gone.
+/// Where a packet or a connection would have gone. Without padding, too.
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Destination {
     pub family: u16,
@@ -43,9 +48,14 @@ pub struct Destination {
     pub address: [u32; 4],
 }
 
-/// Records a refused operation on a file; `dentry` is its address.
+/// Records a refused operation on a file.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub fn file(refusal: &Refusal, dentry: u64) -> i32 {
+pub extern "C" fn event_file(refusal: *const Refusal) -> i32 {
+    // SAFETY: the callers' own.
+    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
+        return 0;
+    };
     let Some(counters) = admit(refusal.exec) else {
         return 0;
     };
@@ -56,15 +66,15 @@ pub fn file(refusal: &Refusal, dentry: u64) -> i32 {
     // SAFETY: `record` is the reserved memory; every field that is read on the
     // other side is written here, and `path` and `exe` up to their lengths.
     unsafe {
-        fill(&raw mut (*record).header, refusal);
-        let (ino, mode) = probe::inode(dentry);
+        fill::<true>(&raw mut (*record).header, refusal);
+        let (ino, mode) = probe::inode(refusal.dentry);
         (*record).ino = ino;
-        (*record).magic = probe::magic(dentry);
-        (*record).dev = probe::dev(dentry);
+        (*record).magic = probe::magic(refusal.dentry);
+        (*record).dev = probe::dev(refusal.dentry);
         if mode & 0o170_000 == 0o040_000 {
             (*record).header.flags |= flags::DIRECTORY;
         }
-        let (len, whole) = path::<PATH_BYTES>((&raw mut (*record).path).cast(), dentry);
+        let (len, whole) = path::<PATH_BYTES>((&raw mut (*record).path).cast(), refusal.dentry);
         (*record).path_len = len;
         if !whole {
             (*record).header.flags |= flags::PATH_TRUNCATED;
@@ -74,9 +84,27 @@ pub fn file(refusal: &Refusal, dentry: u64) -> i32 {
     emitted(counters)
 }
 
-/// Records a refused network operation.
+/// Records a refused network operation of the current process.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub fn network(refusal: &Refusal, destination: &Destination) -> i32 {
+pub extern "C" fn event_network(refusal: *const Refusal, destination: *const Destination) -> i32 {
+    destined::<true>(refusal, destination)
+}
+
+/// Records a refused packet: who sent it is not known where it is seen.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn event_packet(refusal: *const Refusal, destination: *const Destination) -> i32 {
+    destined::<false>(refusal, destination)
+}
+
+#[inline(always)]
+fn destined<const TASK: bool>(refusal: *const Refusal, destination: *const Destination) -> i32 {
+    // SAFETY: the callers' own. The verifier wants the question asked.
+    let (Some(refusal), Some(destination)) = (unsafe { (refusal.as_ref(), destination.as_ref()) })
+    else {
+        return 0;
+    };
     let Some(counters) = admit(refusal.exec) else {
         return 0;
     };
@@ -86,7 +114,7 @@ pub fn network(refusal: &Refusal, destination: &Destination) -> i32 {
     let record: *mut NetEvent = entry.as_mut_ptr();
     // SAFETY: as in `file`.
     unsafe {
-        fill(&raw mut (*record).header, refusal);
+        fill::<TASK>(&raw mut (*record).header, refusal);
         (*record).family = destination.family;
         (*record).port = destination.port;
         (*record).protocol = destination.protocol;
@@ -99,21 +127,20 @@ pub fn network(refusal: &Refusal, destination: &Destination) -> i32 {
     emitted(counters)
 }
 
-/// Writes the header. The task is the current one, unless the refusal says
-/// that there is none.
+/// Writes the header, with the current process if there is one.
 ///
 /// # Safety
 ///
 /// `header` must lie in a reserved record.
 #[inline(always)]
-unsafe fn fill(header: *mut EventHeader, refusal: &Refusal) {
+unsafe fn fill<const TASK: bool>(header: *mut EventHeader, refusal: &Refusal) {
     // SAFETY: by contract; the helpers write within the given sizes.
     unsafe {
         (*header).version = EVENT_VERSION;
         (*header).operation = refusal.operation;
         (*header).right = refusal.right;
         (*header).verdict = refusal.verdict;
-        (*header).flags = refusal.flags;
+        (*header).flags = 0;
         (*header).time_ns = bpf_ktime_get_boot_ns();
         (*header).sandbox = refusal.sandbox;
         (*header).exec = refusal.exec;
@@ -122,7 +149,8 @@ unsafe fn fill(header: *mut EventHeader, refusal: &Refusal) {
         (*header).generation = refusal.generation;
         (*header).exe_len = 0;
         (*header).exe_dev = 0;
-        if refusal.flags & flags::NO_TASK != 0 {
+        if !TASK {
+            (*header).flags |= flags::NO_TASK;
             (*header).pid = 0;
             (*header).tid = 0;
             (*header).uid = 0;
@@ -161,13 +189,17 @@ unsafe fn path<const SIZE: usize>(to: *mut u8, dentry: u64) -> (u32, bool) {
         if parent == dentry || parent == 0 {
             return (used as u32, true);
         }
-        if used > SIZE - NAME_BYTES {
+        // Opaque to the compiler, which would otherwise move the check away from
+        // the use and leave the verifier without it.
+        // SAFETY: `used` is a live local.
+        let at = unsafe { core::ptr::read_volatile(&raw const used) };
+        if at > SIZE - NAME_BYTES {
             return (used as u32, false);
         }
         // SAFETY: at least NAME_BYTES are left.
         let copied = unsafe {
             bpf_probe_read_kernel_str(
-                to.add(used).cast(),
+                to.add(at).cast(),
                 NAME_BYTES as u32,
                 probe::name(dentry) as *const _,
             )
@@ -195,7 +227,7 @@ fn admit(exec: u64) -> Option<*mut Counters> {
         add(&raw mut (*counters).denied);
         let now = bpf_ktime_get_boot_ns();
         let elapsed = now.wrapping_sub((*counters).filled_ns);
-        let refill = elapsed / (1_000_000_000 / EVENT_RATE.load().max(1));
+        let refill = elapsed.checked_div(EVENT_INTERVAL_NS.load()).unwrap_or(0);
         if refill > 0 {
             let burst = EVENT_BURST.load();
             let tokens = (*counters).tokens.saturating_add(refill);

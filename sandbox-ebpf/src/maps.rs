@@ -34,6 +34,10 @@ pub static TOTAL: Array<Counters, 1> = Array::new();
 #[btf_map]
 pub static RESOLVED: HashMap<u32, Identity, 1024> = HashMap::new();
 
+/// The key of `name_hash`, for the daemon that adopts the policies.
+#[btf_map]
+pub static SEED: Array<u64, 1> = Array::new();
+
 /// Sandbox and exec that a socket was made in.
 #[btf_map]
 pub static LABELS: SkStorage<Label> = SkStorage::new();
@@ -62,8 +66,8 @@ pub static DAEMON_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static NAME_SEED: Global<u64> = Global::new(0);
 
-/// Token bucket of an exec's events: size, and refill per second.
+/// Token bucket of an exec's events: its size, and the time for one more.
 #[unsafe(no_mangle)]
 pub static EVENT_BURST: Global<u64> = Global::new(1);
 #[unsafe(no_mangle)]
-pub static EVENT_RATE: Global<u64> = Global::new(1);
+pub static EVENT_INTERVAL_NS: Global<u64> = Global::new(1);

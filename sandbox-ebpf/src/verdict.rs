@@ -44,7 +44,10 @@ pub struct Reason {
 /// Refuses an operation on a file.
 #[inline(always)]
 pub fn file(member: &Member, reason: Reason, dentry: Dentry) -> i32 {
-    event::file(&refusal(member, reason, 0), dentry.raw());
+    event::event_file(&Refusal {
+        dentry: dentry.raw(),
+        ..refusal(member, reason)
+    });
     if member.observes() {
         0
     } else {
@@ -58,30 +61,38 @@ pub fn orphan(sandbox: u64, exec: u64, operation: Operation, right: Right, dentr
     let refusal = Refusal {
         sandbox,
         exec,
+        dentry: dentry.raw(),
         operation: operation as u16,
         right: right as u8,
         verdict: Verdict::Denied as u8,
         errno: Errno::Perm as u32,
         rule: builtin::NO_POLICY,
         generation: 0,
-        flags: 0,
     };
-    event::file(&refusal, dentry.raw());
+    event::event_file(&refusal);
     Errno::Perm.refused()
 }
 
 /// Refuses a network operation: 0 as cgroup programs say it, 1 in observe mode.
 #[inline(always)]
-pub fn network(member: &Member, reason: Reason, flags: u16, destination: &Destination) -> i32 {
-    event::network(&refusal(member, reason, flags), destination);
+pub fn network(member: &Member, reason: Reason, destination: &Destination) -> i32 {
+    event::event_network(&refusal(member, reason), destination);
+    i32::from(member.observes())
+}
+
+/// Refuses a packet, likewise.
+#[inline(always)]
+pub fn packet(member: &Member, reason: Reason, destination: &Destination) -> i32 {
+    event::event_packet(&refusal(member, reason), destination);
     i32::from(member.observes())
 }
 
 #[inline(always)]
-fn refusal(member: &Member, reason: Reason, flags: u16) -> Refusal {
+fn refusal(member: &Member, reason: Reason) -> Refusal {
     Refusal {
         sandbox: member.sandbox,
         exec: member.exec,
+        dentry: 0,
         operation: reason.operation as u16,
         right: reason.right as u8,
         verdict: if member.observes() {
@@ -92,6 +103,5 @@ fn refusal(member: &Member, reason: Reason, flags: u16) -> Refusal {
         errno: reason.errno as u32,
         rule: reason.rule,
         generation: member.header.rule,
-        flags,
     }
 }

@@ -113,17 +113,8 @@ pub fn remove(ctx: &LsmContext, operation: Operation) -> i32 {
 pub fn link(ctx: &LsmContext) -> i32 {
     let (old, new) = (Dentry::arg(ctx, 0), Dentry::arg(ctx, 2));
     let member = enter!(Operation::Link, Right::Write, old);
-    let from = find(&member, old);
-    if !from.allows(bits::READ) {
-        return refuse(
-            &member,
-            Operation::Link,
-            Right::Read,
-            Errno::NoEnt,
-            from.rule,
-            old,
-        );
-    }
+    // The new name first: nothing of it is needed once it may be written, which
+    // spares the verifier most of the combinations of two walks.
     let to = find(&member, new);
     if !to.allows(bits::WRITE) {
         return refuse(
@@ -135,7 +126,18 @@ pub fn link(ctx: &LsmContext) -> i32 {
             new,
         );
     }
-    if to.rights & !from.rights != 0 {
+    let from = find(&member, old);
+    if !from.allows(bits::READ) {
+        return refuse(
+            &member,
+            Operation::Link,
+            Right::Read,
+            Errno::NoEnt,
+            from.rule,
+            old,
+        );
+    }
+    if !from.allows(bits::WRITE) {
         return refuse(
             &member,
             Operation::Link,

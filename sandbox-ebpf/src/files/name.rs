@@ -1,7 +1,7 @@
 //! Names: guarded ones in a directory, and patterns such as `**/.env`.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
-use sandbox_common::{Key, NAME_BYTES, Value, bits, builtin, kind, name_hash, suffix_hash};
+use sandbox_common::{Key, NAME_BYTES, UNREADABLE, Value, builtin, kind, name_hash, suffix_hash};
 
 use super::walk::lookup;
 use crate::{
@@ -12,42 +12,39 @@ use crate::{
 const S_IFMT: u16 = 0o170_000;
 const S_IFREG: u16 = 0o100_000;
 
-/// The hashes by which patterns know a file.
+/// The hashes by which patterns know a file. Those of a name that cannot be
+/// read are 0, which every policy with patterns refuses; 1 stands for what no
+/// pattern holds for.
 #[derive(Clone, Copy)]
-pub enum Patterns {
-    /// Not a regular file: none holds.
-    None,
-    Some {
-        name: u64,
-        suffix: u64,
-    },
-    /// Its name cannot be read: all hold.
-    All,
+pub struct Patterns {
+    name: u64,
+    suffix: u64,
 }
 
 impl Patterns {
+    pub const fn none(zero: u64) -> Self {
+        Self {
+            name: zero ^ 1,
+            suffix: zero ^ 1,
+        }
+    }
+
     /// Of a regular file, or of a name that does not exist yet.
     #[inline(always)]
-    pub fn of(leaf: Dentry) -> Self {
+    pub fn of(leaf: Dentry, zero: u64) -> Self {
         let inode = leaf.inode();
         if !inode.is_null() && inode.mode() & S_IFMT != S_IFREG {
-            return Self::None;
+            return Self::none(zero);
         }
-        let (name, suffix) = (hash(leaf.name() as u64), suffix(leaf.name() as u64));
-        if name == 0 || suffix == 0 {
-            return Self::All;
+        Self {
+            name: hash(leaf.name() as u64),
+            suffix: suffix(leaf.name() as u64),
         }
-        Self::Some { name, suffix }
     }
 
     /// Takes from `mask` what the patterns below that directory take.
     #[inline(always)]
     pub fn restrict(self, rules: &'static Rules, dev: u32, ino: u64, mask: Value) -> Value {
-        let (name, suffix) = match self {
-            Self::None => return mask,
-            Self::Some { name, suffix } => (name, suffix),
-            Self::All => return REFUSED,
-        };
         let mut mask = mask;
         if let Some(value) = lookup(
             rules,
@@ -55,7 +52,7 @@ impl Patterns {
                 kind: kind::PATTERN,
                 dev,
                 ino,
-                extra: name,
+                extra: self.name,
             },
         ) {
             mask = narrower(mask, value);
@@ -66,7 +63,7 @@ impl Patterns {
                 kind: kind::SUFFIX,
                 dev,
                 ino,
-                extra: suffix,
+                extra: self.suffix,
             },
         ) {
             mask = narrower(mask, value);
@@ -85,21 +82,24 @@ pub const REFUSED: Value = Value {
 #[inline(always)]
 fn narrower(mask: Value, value: Value) -> Value {
     let kept = mask.bits & value.bits;
-    if kept & (bits::READ | bits::WRITE) == mask.bits & (bits::READ | bits::WRITE) {
-        return mask;
-    }
+    let rule = if kept == mask.bits {
+        mask.rule
+    } else {
+        value.rule
+    };
     Value {
         bits: kept,
-        rule: value.rule,
-        aux: 0,
+        rule,
+        ..mask
     }
 }
 
-/// The hash of the name at an address; 0: it cannot be read. A function of its
-/// own for the sake of the 512 bytes of stack, with a plain number as argument,
-/// so that the verifier looks at it once.
+/// The hash of the name at an address; `UNREADABLE`: it cannot be read. A function that
+/// the verifier sees as a global one, with a plain number as argument: checked
+/// once, on its own stack, whatever calls it.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub fn hash(name: u64) -> u64 {
+pub extern "C" fn hash(name: u64) -> u64 {
     let mut words = [0_u64; NAME_BYTES / 8];
     if read(&mut words, name) {
         name_hash(NAME_SEED.load(), &words)
@@ -109,8 +109,9 @@ pub fn hash(name: u64) -> u64 {
 }
 
 /// The same for its suffix.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn suffix(name: u64) -> u64 {
+pub extern "C" fn suffix(name: u64) -> u64 {
     let mut words = [0_u64; NAME_BYTES / 8];
     if read(&mut words, name) {
         suffix_hash(NAME_SEED.load(), &words)

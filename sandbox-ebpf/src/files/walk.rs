@@ -3,7 +3,7 @@
 //! so links, renames, bind mounts, chroot and mount namespaces do not matter,
 //! and no path string is built.
 
-use sandbox_common::{Key, MAX_DEPTH, Value, bits, builtin, filter_bit, header, kind};
+use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, bits, builtin, filter_bit, header, kind};
 
 use super::name::{self, Patterns};
 use crate::{
@@ -61,18 +61,21 @@ pub fn find(member: &Member, leaf: Dentry) -> Place {
 fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
     let rules = member.rules;
     let dev = super_block.dev();
+    // Zero, but a number like any other to the verifier: starting from constants
+    // it would follow each path through the walk on its own.
+    let zero = member.header.aux;
     let patterns = if member.is(header::PATTERNS) {
-        Patterns::of(leaf)
+        Patterns::of(leaf, zero)
     } else {
-        Patterns::None
+        Patterns::none(zero)
     };
     // What name patterns leave of the rights, and the pattern that took some.
     let mut mask = Value {
-        bits: bits::READ | bits::WRITE,
-        rule: 0,
-        aux: 0,
+        bits: zero as u32 ^ (bits::READ | bits::WRITE),
+        rule: zero as u32,
+        aux: zero,
     };
-    let mut shields = 0;
+    let mut shields = zero as u32;
     let mut child = leaf;
     let mut current = leaf;
     for depth in 0..MAX_DEPTH {
@@ -150,7 +153,7 @@ fn entry(rules: &'static Rules, dev: u32, dentry: Dentry) -> Option<(Key, Value)
 #[inline(always)]
 fn guarded(rules: &'static Rules, directory: &Key, child: Dentry) -> Option<Value> {
     let extra = name::hash(child.name() as u64);
-    if extra == 0 {
+    if extra == UNREADABLE {
         return Some(name::REFUSED);
     }
     lookup(

@@ -69,7 +69,7 @@ fn decide(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
         errno: Errno::Perm,
         rule: builtin::NETWORK,
     };
-    verdict::network(&member, reason, 0, &to)
+    verdict::network(&member, reason, &to)
 }
 
 #[inline(always)]

@@ -6,7 +6,7 @@ use aya_ebpf::{
     helpers::generated::{bpf_skb_ancestor_cgroup_id, bpf_skb_load_bytes},
     programs::SkBuffContext,
 };
-use sandbox_common::{Operation, Right, builtin, flags, header};
+use sandbox_common::{Operation, Right, builtin, header};
 
 use super::{AF_INET, AF_INET6, direct4, direct6};
 use crate::{
@@ -63,7 +63,7 @@ fn refuse(member: &Member, to: Destination) -> i32 {
         errno: Errno::Perm,
         rule: builtin::PACKET,
     };
-    verdict::network(member, reason, flags::NO_TASK, &to)
+    verdict::packet(member, reason, &to)
 }
 
 struct Packet {

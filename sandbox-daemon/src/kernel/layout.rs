@@ -1,0 +1,37 @@
+//! The offsets that the programs load from: one line for each constant of
+//! `sandbox-ebpf/src/layout.rs`.
+
+use super::btf::{Btf, BtfError};
+
+/// Constant, structure, member, and the bytes that the programs load.
+const MEMBERS: [(&str, &str, &str, u32); 16] = [
+    ("DENTRY__D_PARENT", "dentry", "d_parent", 8),
+    ("DENTRY__D_INODE", "dentry", "d_inode", 8),
+    ("DENTRY__D_SB", "dentry", "d_sb", 8),
+    ("DENTRY__D_NAME_NAME", "dentry", "d_name.name", 8),
+    ("INODE__I_INO", "inode", "i_ino", 8),
+    ("INODE__I_GENERATION", "inode", "i_generation", 4),
+    ("INODE__I_MODE", "inode", "i_mode", 2),
+    ("SUPER_BLOCK__S_DEV", "super_block", "s_dev", 4),
+    ("SUPER_BLOCK__S_ROOT", "super_block", "s_root", 8),
+    ("SUPER_BLOCK__S_MAGIC", "super_block", "s_magic", 8),
+    ("SUPER_BLOCK__S_FLAGS", "super_block", "s_flags", 8),
+    ("FILE__F_PATH_DENTRY", "file", "f_path.dentry", 8),
+    ("FILE__F_MODE", "file", "f_mode", 4),
+    ("PATH__DENTRY", "path", "dentry", 8),
+    ("TASK_STRUCT__MM", "task_struct", "mm", 8),
+    ("MM_STRUCT__EXE_FILE", "mm_struct", "exe_file", 8),
+];
+
+/// Every constant with its offset in this kernel.
+///
+/// # Errors
+/// The first member that is missing or of another size.
+pub fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
+    MEMBERS
+        .iter()
+        .map(|&(constant, structure, member, size)| {
+            Ok((constant, btf.offset(structure, member, size)?))
+        })
+        .collect()
+}

@@ -1,0 +1,473 @@
+//! The kernel's side of the boundary: programs loaded, maps filled, pins kept.
+//! Knows nothing of TOML, cgroup files or clients.
+
+mod btf;
+mod layout;
+mod pins;
+mod programs;
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use aya::{
+    Btf as AyaBtf, EbpfError, EbpfLoader, VerifierLogLevel,
+    maps::{Array, HashMap, HashOfMaps, MapData, MapError, RingBuf},
+    programs::ProgramError,
+};
+pub use btf::BtfError;
+use pins::{Earlier, Pins};
+pub use programs::{Class, HookState};
+use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Value, filter_bit, kind};
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// Where the pins are.
+pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/sandboxd";
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sandbox-ebpf"));
+
+/// What went wrong between daemon and kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The kernel's types do not have what the programs need.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    /// The object cannot be loaded: maps, relocations.
+    #[error("cannot load the kernel programs: {}", chain(&**.0))]
+    Maps(#[source] Box<EbpfError>),
+    /// The object that was built in lacks something.
+    #[error("the built-in object has no usable `{0}`")]
+    Object(&'static str),
+    /// The verifier, or a policy of the machine, refused a program.
+    #[error("the kernel refuses the program `{program}`: {}", chain(&**source))]
+    Load {
+        /// Which.
+        program: &'static str,
+        /// Why, with the verifier's log.
+        source: Box<ProgramError>,
+    },
+    /// Loaded, but not attached.
+    #[error("cannot attach the program `{program}`: {}", chain(&**source))]
+    Attach {
+        /// Which.
+        program: &'static str,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A map operation failed.
+    #[error("cannot {action}: {}", chain(&**source))]
+    Map {
+        /// For example "install a policy".
+        action: &'static str,
+        /// Why.
+        source: Box<MapError>,
+    },
+    /// The bpf file system.
+    #[error(
+        "cannot {action} at `{path}`: {source}\n\nhint: a bpf file system is needed at `/sys/fs/bpf`: `mount -t bpf bpf /sys/fs/bpf`"
+    )]
+    Pin {
+        /// For example "pin a link".
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The event buffer was taken already, or cannot be polled.
+    #[error("cannot read events: {0}")]
+    Events(#[source] io::Error),
+    /// A file's identity did not come back from the kernel.
+    #[error(
+        "the kernel did not say which file `{0}` is\n\nhint: sandboxd must run in the host's pid namespace"
+    )]
+    Unidentified(PathBuf),
+}
+
+/// An error with its sources: aya's say only the last step.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// What the programs are told before they are loaded.
+pub struct Options<'a> {
+    /// Cgroup directory that is the parent of all sandboxes.
+    pub slice: BorrowedFd<'a>,
+    /// Its id.
+    pub slice_id: u64,
+    /// Depth of a sandbox's cgroup; the host's root is 0.
+    pub sandbox_level: u32,
+    /// Events of an exec: at once, and per second.
+    pub event_burst: u64,
+    /// See `event_burst`.
+    pub event_rate: u64,
+}
+
+/// A policy as the programs read it.
+#[derive(Clone, Debug, Default)]
+pub struct Compiled {
+    /// Entries of the rule map, the header among them.
+    pub entries: Vec<(Key, Value)>,
+}
+
+type Policies = HashOfMaps<MapData, u64, HashMap<MapData, Key, Value>>;
+
+/// Programs in force, and their maps.
+pub struct Kernel {
+    state: Mutex<State>,
+    resolved: Mutex<HashMap<MapData, u32, Identity>>,
+    counters: Mutex<HashMap<MapData, u64, Counters>>,
+    total: Array<MapData, Counters>,
+    hooks: Vec<HookState>,
+    seed: u64,
+}
+
+struct State {
+    policies: Policies,
+    /// Those of an earlier daemon's programs, while these are still in force.
+    adopted: Option<Policies>,
+    earlier: Earlier,
+    filter: Filter,
+    events: Option<RingBuf<MapData>>,
+}
+
+impl Kernel {
+    /// Loads and attaches the programs, and pins them. Those of an earlier
+    /// daemon stay in force beside them until [`Kernel::settle`].
+    pub fn load(options: &Options<'_>) -> Result<Self, KernelError> {
+        let btf = btf::Btf::of_kernel()?;
+        let offsets = layout::offsets(&btf)?;
+        let earlier = Earlier::find()?;
+        let seed = match earlier.seed()? {
+            Some(seed) => seed,
+            None => random()?,
+        };
+        let pid = std::process::id();
+        let interval = 1_000_000_000 / options.event_rate.max(1);
+        let mut loader = EbpfLoader::new();
+        loader
+            .verifier_log_level(VerifierLogLevel::STATS)
+            .override_global("SANDBOX_LEVEL", &options.sandbox_level, true)
+            .override_global("SLICE_ID", &options.slice_id, true)
+            .override_global("DAEMON_PID", &pid, true)
+            .override_global("NAME_SEED", &seed, true)
+            .override_global("EVENT_BURST", &options.event_burst, true)
+            .override_global("EVENT_INTERVAL_NS", &interval, true);
+        for (constant, offset) in &offsets {
+            loader.override_global(constant, offset, true);
+        }
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| KernelError::Maps(Box::new(error)))?;
+        let types = AyaBtf::from_sys_fs()
+            .map_err(|error| KernelError::Maps(Box::new(EbpfError::BtfError(error))))?;
+        programs::load(&mut ebpf, &btf, &types)?;
+
+        let pins = Pins::begin(&ebpf)?;
+        let mut policies: Policies = take(&mut ebpf, "POLICIES")?;
+        let mut filter = Filter::new(take(&mut ebpf, "FILTER")?);
+        let adopted = earlier.adopt(&mut policies, &mut filter)?;
+        // Policies are in place before any program looks for them.
+        let attached = programs::attach(&mut ebpf, &btf, options.slice)?;
+        pins.links(attached.links)?;
+        pins.finish(&mut ebpf, seed)?;
+        Ok(Self {
+            resolved: Mutex::new(take(&mut ebpf, "RESOLVED")?),
+            counters: Mutex::new(take(&mut ebpf, "COUNTERS")?),
+            total: take(&mut ebpf, "TOTAL")?,
+            state: Mutex::new(State {
+                policies,
+                adopted,
+                earlier,
+                filter,
+                events: Some(take(&mut ebpf, "EVENTS")?),
+            }),
+            hooks: attached.hooks,
+            seed,
+        })
+    }
+
+    /// Ends the reign of an earlier daemon's programs, now that these are known
+    /// to work.
+    pub fn settle(&self) -> Result<(), KernelError> {
+        let mut state = self.state();
+        state.adopted = None;
+        state.earlier.remove()
+    }
+
+    /// Puts a policy in force for a sandbox, or replaces it. When it returns,
+    /// every later check uses it.
+    pub fn install(&self, sandbox: u64, compiled: &Compiled) -> Result<(), KernelError> {
+        let size = u32::try_from(compiled.entries.len().max(1)).unwrap_or(u32::MAX);
+        let mut rules =
+            HashMap::<MapData, Key, Value>::create(size, 0).map_err(map("make a policy"))?;
+        for (key, value) in &compiled.entries {
+            rules.insert(key, value, 0).map_err(map("fill a policy"))?;
+        }
+        let mut state = self.state();
+        // The filter first: a file that it does not know has no rule.
+        let State {
+            policies,
+            adopted,
+            filter,
+            ..
+        } = &mut *state;
+        filter.add(sandbox, &compiled.entries)?;
+        if let Some(adopted) = adopted {
+            adopted
+                .insert(sandbox, &rules, 0)
+                .map_err(map("install a policy"))?;
+        }
+        policies
+            .insert(sandbox, &rules, 0)
+            .map_err(map("install a policy"))
+    }
+
+    /// Forgets a sandbox; processes that were still in it would be refused
+    /// everything.
+    pub fn remove(&self, sandbox: u64) -> Result<(), KernelError> {
+        let mut state = self.state();
+        let State {
+            policies,
+            adopted,
+            filter,
+            ..
+        } = &mut *state;
+        if let Some(adopted) = adopted {
+            absent(adopted.remove(&sandbox)).map_err(map("remove a policy"))?;
+        }
+        absent(policies.remove(&sandbox)).map_err(map("remove a policy"))?;
+        filter.remove(sandbox)
+    }
+
+    /// Starts counting the refusals of an exec.
+    pub fn watch_exec(&self, exec: u64) -> Result<(), KernelError> {
+        // Zero tokens, filled at boot: the first refusal fills the bucket.
+        lock(&self.counters)
+            .insert(exec, Counters::default(), 0)
+            .map_err(map("count an exec"))
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self, exec: u64) -> Result<Counters, KernelError> {
+        lock(&self.counters)
+            .get(&exec, 0)
+            .map_err(map("read an exec's counters"))
+    }
+
+    /// Ends the counting, with the last figures.
+    pub fn unwatch_exec(&self, exec: u64) -> Result<Counters, KernelError> {
+        let mut counters = lock(&self.counters);
+        let last = counters
+            .get(&exec, 0)
+            .map_err(map("read an exec's counters"))?;
+        counters.remove(&exec).map_err(map("forget an exec"))?;
+        Ok(last)
+    }
+
+    /// All refusals since the programs were loaded.
+    pub fn total(&self) -> Result<Counters, KernelError> {
+        self.total.get(&0, 0).map_err(map("read the counters"))
+    }
+
+    /// Which file an `O_PATH` descriptor names, as the kernel sees it. The
+    /// thread that asks is the thread that stats.
+    pub fn identify(&self, file: impl AsFd) -> Result<Identity, KernelError> {
+        let thread = nix::unistd::gettid().as_raw().cast_unsigned();
+        let mut resolved = lock(&self.resolved);
+        absent(resolved.remove(&thread)).map_err(map("ask for a file"))?;
+        let stat = nix::sys::stat::fstat(file.as_fd());
+        let answer = resolved.get(&thread, 0);
+        absent(resolved.remove(&thread)).map_err(map("ask for a file"))?;
+        match (stat, answer) {
+            (Ok(_), Ok(identity)) => Ok(identity),
+            _ => Err(KernelError::Unidentified(path_of(file.as_fd()))),
+        }
+    }
+
+    /// The key of `sandbox_common::name_hash`.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The programs, as `GetInfo` shows them.
+    pub fn hooks(&self) -> &[HookState] {
+        &self.hooks
+    }
+
+    /// The stream of events; once.
+    ///
+    /// # Errors
+    /// It was taken before, or there is no runtime.
+    pub fn take_events(&self) -> Result<EventSource, KernelError> {
+        let ring = self.state().events.take();
+        let ring = ring.ok_or_else(|| KernelError::Events(io::ErrorKind::AlreadyExists.into()))?;
+        AsyncFd::with_interest(ring, Interest::READABLE)
+            .map(|ring| EventSource { ring })
+            .map_err(KernelError::Events)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// The ring buffer that the programs write to.
+pub struct EventSource {
+    ring: AsyncFd<RingBuf<MapData>>,
+}
+
+impl EventSource {
+    /// Waits for records and hands over each that is there.
+    ///
+    /// # Errors
+    /// The descriptor cannot be polled.
+    pub async fn next(&mut self, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        let mut ready = self.ring.readable_mut().await?;
+        let ring = ready.get_inner_mut();
+        let mut any = false;
+        while let Some(record) = ring.next() {
+            any = true;
+            take(&record);
+        }
+        if !any {
+            ready.clear_ready();
+        }
+        Ok(())
+    }
+}
+
+/// The filter of all policies, with a count for every bit.
+struct Filter {
+    map: Array<MapData, u64>,
+    counts: std::collections::HashMap<u32, u32>,
+    bits: std::collections::HashMap<u64, Vec<u32>>,
+    words: Vec<u64>,
+}
+
+impl Filter {
+    fn new(map: Array<MapData, u64>) -> Self {
+        Self {
+            map,
+            counts: std::collections::HashMap::new(),
+            bits: std::collections::HashMap::new(),
+            words: vec![0; FILTER_WORDS],
+        }
+    }
+
+    /// Takes over the bits of an earlier filter, for good: whose they are is
+    /// not known.
+    fn adopt(&mut self, earlier: &Array<MapData, u64>) -> Result<(), KernelError> {
+        for index in 0..self.words.len() {
+            let at = u32::try_from(index).unwrap_or(u32::MAX);
+            let word = earlier.get(&at, 0).map_err(map("read the filter"))?;
+            for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
+                self.raise(at * 64 + bit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, sandbox: u64, entries: &[(Key, Value)]) -> Result<(), KernelError> {
+        let bits: Vec<u32> = entries
+            .iter()
+            .filter(|(key, _)| key.kind == kind::INODE)
+            .map(|(key, _)| filter_bit(key.dev, key.ino, u32::try_from(key.extra).unwrap_or(0)))
+            .collect();
+        for bit in &bits {
+            self.raise(*bit)?;
+        }
+        // A replaced policy's bits stay until the sandbox goes: it may still be
+        // read while it is being replaced.
+        self.bits.entry(sandbox).or_default().extend(bits);
+        Ok(())
+    }
+
+    fn remove(&mut self, sandbox: u64) -> Result<(), KernelError> {
+        for bit in self.bits.remove(&sandbox).unwrap_or_default() {
+            if let Some(count) = self.counts.get_mut(&bit) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&bit);
+                    self.write(bit, false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn raise(&mut self, bit: u32) -> Result<(), KernelError> {
+        let count = self.counts.entry(bit).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.write(bit, true)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write(&mut self, bit: u32, on: bool) -> Result<(), KernelError> {
+        let word = &mut self.words[bit as usize / 64];
+        *word = if on {
+            *word | 1 << (bit % 64)
+        } else {
+            *word & !(1 << (bit % 64))
+        };
+        self.map
+            .set(bit / 64, *word, 0)
+            .map_err(map("write the filter"))
+    }
+}
+
+fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
+    ebpf: &mut aya::Ebpf,
+    name: &'static str,
+) -> Result<T, KernelError> {
+    let found = ebpf.take_map(name).ok_or(KernelError::Object(name))?;
+    T::try_from(found).map_err(map("open a map"))
+}
+
+/// Removing what is not there is no failure.
+fn absent(result: Result<(), MapError>) -> Result<(), MapError> {
+    match result {
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
+            Ok(())
+        }
+        Err(MapError::KeyNotFound) => Ok(()),
+        other => other,
+    }
+}
+
+fn map(action: &'static str) -> impl FnOnce(MapError) -> KernelError {
+    move |source| KernelError::Map {
+        action,
+        source: Box::new(source),
+    }
+}
+
+fn random() -> Result<u64, KernelError> {
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes));
+    read.map_err(KernelError::Events)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a descriptor names, for an error message.
+fn path_of(file: BorrowedFd<'_>) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    std::fs::read_link(link).unwrap_or_default()
+}

@@ -1,0 +1,183 @@
+//! Pins: links and maps that outlive the daemon, below one directory a load.
+//! The walls stand while no daemon runs; the next one attaches its own set
+//! before it takes the old one away.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    Ebpf,
+    maps::{Array, Map, MapData},
+    programs::links::FdLink,
+};
+
+use super::{Filter, KernelError, PIN_DIRECTORY, Policies, map};
+
+/// Version of what is pinned: map layouts and the meaning of their values.
+const SCHEMA: &str = "v1";
+
+/// The map that is pinned last: a directory without it is not whole.
+const LAST: &str = "SEED";
+
+/// The pins of one load.
+pub struct Pins {
+    directory: PathBuf,
+    finished: std::cell::Cell<bool>,
+}
+
+/// What earlier daemons left.
+#[derive(Default)]
+pub struct Earlier {
+    /// The newest of this schema that is whole.
+    newest: Option<PathBuf>,
+    all: Vec<PathBuf>,
+}
+
+impl Earlier {
+    /// Looks for the pins of earlier daemons.
+    pub fn find() -> Result<Self, KernelError> {
+        let root = Path::new(PIN_DIRECTORY);
+        let entries = match fs::read_dir(root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(pin("read", root)(error)),
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            all.push(entry.map_err(pin("read", root))?.path());
+        }
+        // Names end in the boot time of the load: the newest sorts last.
+        all.sort();
+        let ours = |path: &&PathBuf| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(SCHEMA))
+                && path.join(LAST).exists()
+        };
+        Ok(Self {
+            newest: all.iter().rev().find(ours).cloned(),
+            all,
+        })
+    }
+
+    /// The seed of the names in its policies.
+    pub fn seed(&self) -> Result<Option<u64>, KernelError> {
+        let Some(newest) = &self.newest else {
+            return Ok(None);
+        };
+        let seed: Array<MapData, u64> = open(newest, LAST, Map::Array)?;
+        seed.get(&0, 0).map(Some).map_err(map("read the seed"))
+    }
+
+    /// Copies its policies, so that whoever is still in a sandbox keeps them
+    /// under the new programs; returns its map of policies.
+    pub fn adopt(
+        &self,
+        policies: &mut Policies,
+        filter: &mut Filter,
+    ) -> Result<Option<Policies>, KernelError> {
+        let Some(newest) = &self.newest else {
+            return Ok(None);
+        };
+        filter.adopt(&open(newest, "FILTER", Map::Array)?)?;
+        let old: Policies = open(newest, "POLICIES", Map::HashOfMaps)?;
+        for sandbox in old.keys() {
+            let sandbox = sandbox.map_err(map("read an earlier policy"))?;
+            let rules = old
+                .get(&sandbox, 0)
+                .map_err(map("read an earlier policy"))?;
+            policies
+                .insert(sandbox, &rules, 0)
+                .map_err(map("adopt a policy"))?;
+        }
+        Ok(Some(old))
+    }
+
+    /// Removes the pins; the programs detach with them.
+    pub fn remove(&mut self) -> Result<(), KernelError> {
+        self.newest = None;
+        for path in self.all.drain(..) {
+            fs::remove_dir_all(&path).map_err(pin("remove pins", &path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Pins {
+    /// Makes the directory of a load, and pins its maps.
+    pub fn begin(ebpf: &Ebpf) -> Result<Self, KernelError> {
+        let root = Path::new(PIN_DIRECTORY);
+        let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+            .map_err(|error| pin("name a directory", root)(error.into()))?;
+        let directory = root.join(format!(
+            "{SCHEMA}-{:010}{:09}",
+            since_boot.tv_sec(),
+            since_boot.tv_nsec()
+        ));
+        fs::create_dir_all(&directory).map_err(pin("make a directory", &directory))?;
+        let pins = Self {
+            directory,
+            finished: false.into(),
+        };
+        for name in ["POLICIES", "FILTER"] {
+            pins.map(ebpf, name)?;
+        }
+        Ok(pins)
+    }
+
+    /// Pins the links: from here on the programs outlive this process.
+    pub fn links(&self, links: Vec<(&'static str, FdLink)>) -> Result<(), KernelError> {
+        for (name, link) in links {
+            let path = self.directory.join(format!("link_{name}"));
+            link.pin(&path)
+                .map_err(|error| pin("pin a link", &path)(io::Error::other(error)))?;
+        }
+        Ok(())
+    }
+
+    /// Marks the load as whole.
+    pub fn finish(&self, ebpf: &mut Ebpf, seed: u64) -> Result<(), KernelError> {
+        let found = ebpf.map_mut(LAST).ok_or(KernelError::Object(LAST))?;
+        let mut array = Array::<_, u64>::try_from(found).map_err(map("store the seed"))?;
+        array.set(0, seed, 0).map_err(map("store the seed"))?;
+        self.map(ebpf, LAST)?;
+        self.finished.set(true);
+        Ok(())
+    }
+
+    fn map(&self, ebpf: &Ebpf, name: &'static str) -> Result<(), KernelError> {
+        let path = self.directory.join(name);
+        let found = ebpf.map(name).ok_or(KernelError::Object(name))?;
+        found
+            .pin(&path)
+            .map_err(|error| pin("pin a map", &path)(io::Error::other(error)))
+    }
+}
+
+/// A load that failed half-way leaves nothing.
+impl Drop for Pins {
+    fn drop(&mut self) {
+        if !self.finished.get() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+fn open<T>(directory: &Path, name: &str, kind: fn(MapData) -> Map) -> Result<T, KernelError>
+where
+    T: TryFrom<Map, Error = aya::maps::MapError>,
+{
+    MapData::from_pin(directory.join(name))
+        .and_then(|data| T::try_from(kind(data)))
+        .map_err(map("open an earlier map"))
+}
+
+fn pin(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KernelError {
+    let path = path.to_owned();
+    move |source| KernelError::Pin {
+        action,
+        path,
+        source,
+    }
+}

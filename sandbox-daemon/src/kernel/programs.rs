@@ -1,0 +1,220 @@
+//! The programs: which there are, loading and attaching them.
+
+use std::{error::Error, os::fd::AsFd};
+
+use aya::{
+    Btf as AyaBtf, Ebpf,
+    programs::{CgroupAttachMode, CgroupSkbAttachType, Program, ProgramError, links::FdLink},
+};
+
+use super::{KernelError, btf::Btf};
+
+/// Without it, what is missing?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The boundary: the daemon refuses to start.
+    Required,
+    /// A road that only some kernels have: loaded where the kernel has it.
+    Optional,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attach {
+    Lsm(&'static str),
+    SockCreate,
+    SockAddr,
+    Egress,
+}
+
+/// A program and the hook that it goes to.
+struct Entry {
+    program: &'static str,
+    attach: Attach,
+    class: Class,
+}
+
+const fn lsm(program: &'static str) -> Entry {
+    Entry {
+        program,
+        attach: Attach::Lsm(program),
+        class: Class::Required,
+    }
+}
+
+const fn cgroup(program: &'static str, attach: Attach) -> Entry {
+    Entry {
+        program,
+        attach,
+        class: Class::Required,
+    }
+}
+
+/// `inode_setattr` got a leading argument in 6.2; `applies` picks one of two.
+const ENTRIES: [Entry; 21] = [
+    lsm("file_open"),
+    lsm("path_truncate"),
+    // 6.2 took ftruncate(2) and O_TRUNC from path_truncate.
+    Entry {
+        program: "file_truncate",
+        attach: Attach::Lsm("file_truncate"),
+        class: Class::Optional,
+    },
+    lsm("inode_create"),
+    lsm("inode_mkdir"),
+    lsm("inode_mknod"),
+    lsm("inode_symlink"),
+    lsm("inode_link"),
+    lsm("inode_unlink"),
+    lsm("inode_rmdir"),
+    lsm("inode_rename"),
+    lsm("inode_setattr"),
+    Entry {
+        program: "inode_setattr_idmap",
+        attach: Attach::Lsm("inode_setattr"),
+        class: Class::Required,
+    },
+    lsm("inode_getattr"),
+    lsm("inode_readlink"),
+    cgroup("sock_create", Attach::SockCreate),
+    cgroup("connect4", Attach::SockAddr),
+    cgroup("connect6", Attach::SockAddr),
+    cgroup("sendmsg4", Attach::SockAddr),
+    cgroup("sendmsg6", Attach::SockAddr),
+    cgroup("egress", Attach::Egress),
+];
+
+/// A hook as `GetInfo` shows it.
+#[derive(Clone, Debug)]
+pub struct HookState {
+    /// `file_open`, `connect4`, ...
+    pub name: String,
+    /// `lsm` or `cgroup`.
+    pub kind: &'static str,
+    /// Whether it is in force.
+    pub loaded: bool,
+    /// See [`Class`].
+    pub class: Class,
+    /// What the verifier walked through; from 5.16 on.
+    pub verified_instructions: u32,
+}
+
+/// Attached programs: their links, by program, and what to show of them.
+pub struct Attached {
+    pub links: Vec<(&'static str, FdLink)>,
+    pub hooks: Vec<HookState>,
+}
+
+/// Loads every program that this kernel has a hook for.
+pub fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), KernelError> {
+    for entry in ENTRIES.iter().filter(|entry| applies(entry, btf)) {
+        let program = program(ebpf, entry)?;
+        match (program, entry.attach) {
+            (Program::Lsm(program), Attach::Lsm(hook)) => program.load(hook, types),
+            (Program::CgroupSock(program), Attach::SockCreate) => program.load(),
+            (Program::CgroupSockAddr(program), Attach::SockAddr) => program.load(),
+            (Program::CgroupSkb(program), Attach::Egress) => program.load(),
+            _ => return Err(KernelError::Object(entry.program)),
+        }
+        .map_err(|source| KernelError::Load {
+            program: entry.program,
+            source: Box::new(source),
+        })?;
+    }
+    Ok(())
+}
+
+/// Attaches them, the cgroup ones to the parent of all sandboxes.
+pub fn attach(ebpf: &mut Ebpf, btf: &Btf, slice: impl AsFd) -> Result<Attached, KernelError> {
+    let mut attached = Attached {
+        links: Vec::new(),
+        hooks: Vec::new(),
+    };
+    for entry in &ENTRIES {
+        let loaded = applies(entry, btf);
+        if !loaded {
+            if !superseded(entry, btf) {
+                attached.hooks.push(state(entry, None));
+            }
+            continue;
+        }
+        let program = program(ebpf, entry)?;
+        attached.hooks.push(state(
+            entry,
+            program
+                .info()
+                .ok()
+                .and_then(|info| info.verified_instruction_count())
+                .or(Some(0)),
+        ));
+        let link = link(program, &slice).map_err(|source| KernelError::Attach {
+            program: entry.program,
+            source,
+        })?;
+        attached.links.push((entry.program, link));
+    }
+    Ok(attached)
+}
+
+fn link(program: &mut Program, slice: impl AsFd) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+    // A link on a cgroup is of the kind "multi" whatever the mode says, and the
+    // kernel refuses any other mode for links.
+    let mode = CgroupAttachMode::Single;
+    Ok(match program {
+        Program::Lsm(program) => {
+            let id = program.attach()?;
+            program.take_link(id)?.into()
+        }
+        Program::CgroupSock(program) => {
+            let id = program.attach(slice, mode)?;
+            program.take_link(id)?.try_into()?
+        }
+        Program::CgroupSockAddr(program) => {
+            let id = program.attach(slice, mode)?;
+            program.take_link(id)?.try_into()?
+        }
+        Program::CgroupSkb(program) => {
+            let id = program.attach(slice, CgroupSkbAttachType::Egress, mode)?;
+            program.take_link(id)?.try_into()?
+        }
+        _ => return Err(ProgramError::UnexpectedProgramType.into()),
+    })
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, entry: &Entry) -> Result<&'a mut Program, KernelError> {
+    ebpf.program_mut(entry.program)
+        .ok_or(KernelError::Object(entry.program))
+}
+
+/// Whether a program goes to a hook of this kernel.
+fn applies(entry: &Entry, btf: &Btf) -> bool {
+    match entry.attach {
+        Attach::Lsm(hook) => {
+            (entry.class == Class::Required || btf.has_hook(hook)) && !superseded(entry, btf)
+        }
+        _ => true,
+    }
+}
+
+/// Whether the other of two variants serves this kernel.
+fn superseded(entry: &Entry, btf: &Btf) -> bool {
+    let idmap = btf.hook_arity("inode_setattr") == Some(3);
+    match entry.program {
+        "inode_setattr" => idmap,
+        "inode_setattr_idmap" => !idmap,
+        _ => false,
+    }
+}
+
+fn state(entry: &Entry, verified: Option<u32>) -> HookState {
+    let (name, kind) = match entry.attach {
+        Attach::Lsm(hook) => (hook, "lsm"),
+        _ => (entry.program, "cgroup"),
+    };
+    HookState {
+        name: name.into(),
+        kind,
+        loaded: verified.is_some(),
+        class: entry.class,
+        verified_instructions: verified.unwrap_or(0),
+    }
+}
