@@ -55,7 +55,8 @@ pub struct Command {
     pub controlling_terminal: bool,
     /// File creation mask.
     pub umask: u32,
-    /// Resource limits; without, the usual ones.
+    /// Resource limits, as far as the daemon's own allow; without, those with
+    /// the usual number of open files.
     pub limits: Option<Limits>,
 }
 
@@ -162,7 +163,11 @@ pub(super) fn spawn(command: &Command) -> Result<Child, LaunchError> {
     drop(File::from(open_gate).write(&[1]));
     match read_report(report) {
         Ok(None) => Ok(child),
-        Ok(Some(report)) => Err(prepared.error(&report)),
+        Ok(Some(report)) => {
+            // It ends right after the report; then its cgroup is empty.
+            drop(sys::reap(&child.pidfd));
+            Err(prepared.error(&report))
+        }
         Err(source) => Err(prepare("read the child's report")(source)),
     }
 }
@@ -187,11 +192,10 @@ impl<'a> Prepared<'a> {
             });
         }
         let failed = |step| move |source| LaunchError::Prepare { step, source };
-        let ceiling =
-            Limits::of_process(std::process::id()).map_err(failed("read resource limits"))?;
+        let own = Limits::own().map_err(failed("read resource limits"))?;
         let limits = match &command.limits {
-            Some(limits) => limits.clone(),
-            None => Limits::for_nobody().map_err(failed("read resource limits"))?,
+            Some(limits) => limits.at_most(&own),
+            None => own.with_usual_files(),
         };
         let high = |fd: &OwnedFd| above_stdio(fd).map_err(failed("duplicate a descriptor"));
         Ok(Self {
@@ -214,7 +218,7 @@ impl<'a> Prepared<'a> {
                 high(&command.stdout)?,
                 high(&command.stderr)?,
             ],
-            limits: limits.at_most(&ceiling),
+            limits,
         })
     }
 

@@ -1,7 +1,11 @@
 //! Resource limits: a command gets its caller's, as if run directly, and not
 //! those that the daemon raised for itself.
 
-use std::{array, fs, io};
+use std::{
+    array,
+    fs::File,
+    io::{self, Read as _},
+};
 
 use libc::rlimit64;
 
@@ -21,17 +25,24 @@ impl Limits {
     /// Those of a process, from `/proc/PID/limits`: prlimit(2) of another
     /// user's process takes `CAP_SYS_RESOURCE`.
     pub fn of_process(pid: u32) -> io::Result<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/limits"))?).ok_or_else(|| {
+        // With room for all of it, one read is enough.
+        let mut text = String::with_capacity(4096);
+        File::open(format!("/proc/{pid}/limits"))?.read_to_string(&mut text)?;
+        Self::parse(&text).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "not as proc(5) describes it")
         })
     }
 
-    /// The daemon's own, but for the number of open files.
-    pub fn for_nobody() -> io::Result<Self> {
-        let mut own = Self::of_process(std::process::id())?;
-        let files = &mut own.limits[libc::RLIMIT_NOFILE as usize];
+    /// The calling process's own.
+    pub fn own() -> io::Result<Self> {
+        Self::of_process(std::process::id())
+    }
+
+    /// These, with the usual number of open files.
+    pub(super) fn with_usual_files(mut self) -> Self {
+        let files = &mut self.limits[libc::RLIMIT_NOFILE as usize];
         files.rlim_cur = OPEN_FILES.min(files.rlim_max);
-        Ok(own)
+        self
     }
 
     /// The same, no higher than `ceiling`: raising a hard limit takes a
@@ -94,14 +105,14 @@ mod tests {
     const FILES: usize = libc::RLIMIT_NOFILE as usize;
 
     #[test]
-    fn nobodys_limit_on_open_files_is_the_usual_one() {
-        let limits = Limits::for_nobody().unwrap();
+    fn the_usual_number_of_open_files_is_no_more_than_select_takes() {
+        let limits = Limits::own().unwrap().with_usual_files();
         assert!(limits.limits[FILES].rlim_cur <= OPEN_FILES);
     }
 
     #[test]
     fn the_table_says_what_the_system_call_says() {
-        let read = Limits::of_process(std::process::id()).unwrap();
+        let read = Limits::own().unwrap();
         for (resource, limit) in (0..).zip(&read.limits) {
             let mut asked = rlimit64 {
                 rlim_cur: 0,
@@ -117,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_ceiling_lowers_hard_and_soft() {
-        let mut high = Limits::for_nobody().unwrap();
+        let mut high = Limits::own().unwrap();
         let mut low = high.clone();
         high.limits[FILES] = rlimit64 {
             rlim_cur: 500,

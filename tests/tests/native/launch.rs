@@ -167,6 +167,8 @@ async fn what_cannot_be_started_says_why() {
         "{error:?}"
     );
 
+    // Nothing of them is left to hold a cgroup.
+    assert!(!scratch.sandbox.populated().unwrap());
     let ok = scratch.run(&view, &account, &["true"]).await.unwrap();
     assert_eq!(ok.status, ExitStatus::Code(0));
 }
@@ -243,7 +245,7 @@ async fn mask_and_limits_are_the_callers() {
     let script = ["sh", "-c", "umask; ulimit -Sn; ulimit -Sc"];
     let mut command = scratch.command(&account, &script);
     command.umask = 0o077;
-    command.limits = Some(Limits::of_process(std::process::id()).unwrap());
+    command.limits = Some(Limits::own().unwrap());
     let (soft, _) =
         nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
     let text = output(&view, command).await.unwrap().stdout;
