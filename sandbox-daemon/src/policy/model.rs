@@ -47,8 +47,8 @@ impl Access {
 pub enum NamePattern {
     /// `**/.env`.
     Exact(Vec<u8>),
-    /// `**/*.pem`, as `.pem`. A name that is nothing but the suffix matches
-    /// too.
+    /// `**/*.pem`, as `.pem`: what follows the last dot of a name, with the
+    /// dot. A name that is nothing else matches too.
     Suffix(Vec<u8>),
 }
 

@@ -265,15 +265,18 @@ impl Name {
             return Ok(Self::Exact(name.to_owned()));
         }
         match name.strip_prefix('*') {
+            // The kernel side knows what follows the last dot of a name.
             Some(suffix)
-                if suffix.len() > 1 && suffix.starts_with('.') && !suffix.contains(['*', '?']) =>
+                if suffix.len() > 1
+                    && suffix.rfind('.') == Some(0)
+                    && !suffix.contains(['*', '?']) =>
             {
                 Ok(Self::Suffix(suffix.to_owned()))
             }
             _ => {
                 let message = format!("`{name}` is not a pattern that names can be matched with");
-                let hint = "after `**/` comes a name, as in `**/.env`, or `*.` and a suffix, as in \
-                            `**/*.pem`";
+                let hint = "after `**/` comes a name, as in `**/.env`, or `*.` and what follows a name's last \
+                            dot, as in `**/*.pem`";
                 Err(Fault::new(message, hint).at(span.clone()))
             }
         }
@@ -485,7 +488,14 @@ mod tests {
             fault("**/**").0,
             "`**` is not a pattern that names can be matched with"
         );
-        for bad in ["**/*", "**/*key", "**/id_*", "**/*.p?m", "**/*."] {
+        for bad in [
+            "**/*.tar.gz",
+            "**/*",
+            "**/*key",
+            "**/id_*",
+            "**/*.p?m",
+            "**/*.",
+        ] {
             assert!(Pattern::parse(bad).is_err(), "{bad}");
         }
     }

@@ -314,7 +314,7 @@ impl<'r, 'a> Resolver<'r, 'a> {
 
     fn no_value(&mut self, base: Base, span: &Span) {
         let message = format!("`{}` stands for nothing: none was given", base.as_str());
-        self.report
-            .error(span.clone(), &message, Some("name a workspace"));
+        let hint = (base == Base::Workspace).then_some("name a workspace");
+        self.report.error(span.clone(), &message, hint);
     }
 }

@@ -142,10 +142,18 @@ impl Set {
 
     fn grow(&mut self, more: Self) {
         match (self, more) {
-            (Self::Places(places), Self::Places(more)) => places.extend(more),
-            (Self::Variables(variables), Self::Variables(more)) => variables.extend(more),
+            (Self::Places(places), Self::Places(more)) => add_new(places, more),
+            (Self::Variables(variables), Self::Variables(more)) => add_new(variables, more),
             // `merge` refuses the two other cases.
             _ => {}
+        }
+    }
+}
+
+fn add_new<T: PartialEq>(lines: &mut Vec<T>, more: Vec<T>) {
+    for line in more {
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
 }
@@ -331,6 +339,7 @@ variables = []
             "version = 1\n[a]\ndescription = \"x\"\nplaces = [{ path = \"/b\", reason = \"r\" }]\n\
              [v]\ndescription = \"x\"\nvariables = [{ name = \"V_*\", reason = \"r\" }]\n",
         );
+        all.merge(&own).unwrap();
         all.merge(&own).unwrap();
         assert_eq!(all.places("a").unwrap().len(), 2);
         assert!(all.variables("v").unwrap()[0].matches(b"V_1"));

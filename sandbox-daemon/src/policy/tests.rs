@@ -628,3 +628,54 @@ fn what_a_caller_adds_goes_before_what_is_allowed_and_not_before_what_is_denied(
         Some(Access::Read)
     );
 }
+
+// ---- the reference
+
+#[test]
+fn every_policy_in_the_reference_is_one() {
+    let path = format!("{}/../docs/policy.md", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut blocks = 0;
+    for block in text.split("```toml\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        blocks += 1;
+        // Parts of a policy are shown without its beginning.
+        let whole = if block.contains("version = ") {
+            block.to_owned()
+        } else {
+            format!("version = 1\n{block}")
+        };
+        let source = Source::new("docs/policy.md", whole);
+        if block.contains("reason = ") {
+            Sets::parse(&source).map(drop)
+        } else {
+            Document::parse(&source, &sets()).map(drop)
+        }
+        .unwrap_or_else(|found| panic!("{found}"));
+    }
+    assert!(blocks >= 5, "{blocks}");
+}
+
+#[test]
+fn no_document_makes_the_parser_panic() {
+    let text = "version = 1\nname = \"ä\"\n[files]\nread = [\"/\", '~/x', \"\\u00e4/${tmp}\"]\n\
+                deny = [\"**/*.pem\"]\n[network]\ndirect = [\"[::1]:53\"]\nallow = [\"*.a.b:1\"]\n\
+                [env]\npass = [\"A*\"]\nset = { P = \"a${tmp}b\" }\n";
+    let sets = sets();
+    let mut broken = 0;
+    let mut attempt = |text: String| {
+        let source = Source::new("p.toml", text);
+        if let Err(found) = Document::parse(&source, &sets) {
+            assert!(!found.to_string().is_empty());
+            broken += 1;
+        }
+    };
+    for (at, _) in text.char_indices() {
+        attempt(text[..at].to_owned());
+        attempt(text[at..].to_owned());
+        for insert in ["\"", "\0", "[", "é", "\n", "*", "${", ".."] {
+            attempt(format!("{}{insert}{}", &text[..at], &text[at..]));
+        }
+    }
+    assert!(broken > 500, "{broken}");
+}

@@ -10,54 +10,70 @@ use super::model::{Access, NetworkMode};
 use super::pattern::{Base, Pattern};
 use super::sets::{RUN_LATER, Sets};
 
-/// Sockets whose owners start processes or hand out secrets for whoever asks,
-/// by the last component of their path.
-const POWERFUL_SOCKETS: [(&str, &str); 15] = [
+/// Sockets whose owners start processes or use secrets for whoever asks, by
+/// the end of their path.
+const POWERFUL_SOCKETS: [(&str, &str); 19] = [
     (
-        "docker.sock",
+        "/docker.sock",
         "Docker starts containers as root on this machine",
     ),
     (
-        "podman.sock",
+        "/cri-dockerd.sock",
+        "Docker starts containers as root on this machine",
+    ),
+    (
+        "/podman.sock",
         "Podman starts containers outside the sandbox",
     ),
     (
-        "containerd.sock",
+        "/containerd.sock",
         "containerd starts containers as root on this machine",
     ),
     (
-        "crio.sock",
+        "/crio.sock",
         "CRI-O starts containers as root on this machine",
     ),
     (
-        "cri-dockerd.sock",
-        "Docker starts containers as root on this machine",
-    ),
-    (
-        "buildkitd.sock",
+        "/buildkitd.sock",
         "BuildKit runs build steps outside the sandbox",
     ),
     (
-        "libvirt-sock",
+        "/libvirt-sock",
         "libvirt starts machines with any disk of this one",
     ),
     (
-        "unix.socket",
-        "LXD and Incus start containers as root on this machine",
+        "/lxd/unix.socket",
+        "LXD starts containers as root on this machine",
     ),
-    ("snapd.socket", "snapd installs software as root"),
     (
-        "system_bus_socket",
+        "/incus/unix.socket",
+        "Incus starts containers as root on this machine",
+    ),
+    ("/snapd.socket", "snapd installs software as root"),
+    (
+        "/system_bus_socket",
         "D-Bus reaches every service of this machine",
     ),
+    ("/bus", "D-Bus starts programs outside the sandbox"),
     (
-        "bus",
-        "D-Bus starts programs outside the sandbox, through systemd for one",
+        "/systemd/private",
+        "systemd starts programs outside the sandbox",
     ),
-    ("private", "systemd starts programs outside the sandbox"),
-    ("S.gpg-agent", "the agent signs and decrypts with your keys"),
-    ("control", "a keyring daemon hands out the secrets it holds"),
-    ("sandboxd.sock", "a sandbox may not call sandboxd"),
+    (
+        "/S.gpg-agent",
+        "the agent signs and decrypts with the user's keys",
+    ),
+    ("/S.gpg-agent.ssh", "the agent logs in with the user's keys"),
+    (
+        "/ssh-agent.socket",
+        "the agent logs in with the user's keys",
+    ),
+    ("/gcr/ssh", "the agent logs in with the user's keys"),
+    (
+        "/keyring/control",
+        "the keyring hands out the user's passwords",
+    ),
+    ("/sandboxd.sock", "a sandbox may not call sandboxd"),
 ];
 
 pub(super) fn find(document: &Document, sets: &Sets, report: &mut Report<'_>) {
@@ -254,11 +270,8 @@ fn network(document: &Document, report: &mut Report<'_>) {
 fn sockets(document: &Document, report: &mut Report<'_>) {
     let unix = &document.network.unix;
     for (pattern, item) in unix {
-        let last = pattern.components.last().map(String::as_str);
-        if let Some((_, why)) = POWERFUL_SOCKETS
-            .iter()
-            .find(|(name, _)| Some(*name) == last)
-        {
+        let path = pattern.to_string();
+        if let Some((_, why)) = POWERFUL_SOCKETS.iter().find(|(end, _)| path.ends_with(end)) {
             let message = format!("`{}` is a way out of the sandbox: {why}", item.text);
             report.warning(item.span.clone(), &message, Some("leave it out"));
         }

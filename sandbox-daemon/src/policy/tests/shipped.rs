@@ -144,8 +144,6 @@ fn the_shipped_policies_keep_tokens_out_and_toolchains_in() {
         {
             assert!(env.passes(within.as_bytes()), "{name} {within}");
         }
-        assert_eq!(env.set["TMPDIR"], "/tmp");
-        assert_eq!(env.set["npm_config_cache"], "/var/cache/sandboxd/1000/npm");
     }
 }
 
