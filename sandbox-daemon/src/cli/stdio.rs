@@ -136,10 +136,12 @@ fn copy(source: impl AsFd, shared_terminal: bool, send: impl Fn(RunRequest) -> b
 /// Whether what can be read from a terminal is meant for the command. In
 /// `sandbox run -- git log | less` the keys are for `less`, which has switched
 /// the terminal to single characters; in the background they are for the
-/// shell.
+/// shell. A terminal that is gone has an end to be read.
 fn ours(terminal: impl AsFd) -> bool {
-    foreground(&terminal)
-        && tcgetattr(&terminal).is_ok_and(|modes| modes.local_flags.contains(LocalFlags::ICANON))
+    match tcgetattr(&terminal) {
+        Ok(modes) => foreground(&terminal) && modes.local_flags.contains(LocalFlags::ICANON),
+        Err(_) => true,
+    }
 }
 
 /// Whether a terminal is this process group's to use. One that is not the
@@ -162,7 +164,11 @@ pub(super) fn request(request: Request) -> RunRequest {
 mod tests {
     use std::sync::Mutex;
 
-    use nix::unistd::{pipe, write};
+    use nix::{
+        pty::openpty,
+        sys::termios::{SetArg, cfmakeraw, tcsetattr},
+        unistd::{pipe, write},
+    };
 
     use super::*;
 
@@ -200,6 +206,18 @@ mod tests {
         assert_eq!(kind(false, false, true, true), Kind::Relay);
         // `&`: setting the terminal's modes would stop the client.
         assert_eq!(kind(true, true, true, false), Kind::Relay);
+    }
+
+    #[test]
+    fn keys_for_somebody_else_are_left_alone() {
+        let pty = openpty(None, None).unwrap();
+        assert!(ours(&pty.slave));
+        let mut modes = tcgetattr(&pty.slave).unwrap();
+        cfmakeraw(&mut modes);
+        tcsetattr(&pty.slave, SetArg::TCSANOW, &modes).unwrap();
+        assert!(!ours(&pty.slave));
+        drop(pty.master);
+        assert!(ours(&pty.slave), "its end is for everybody");
     }
 
     #[test]

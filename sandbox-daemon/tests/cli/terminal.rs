@@ -1,0 +1,143 @@
+//! `sandbox run` on a terminal.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    pty::{Winsize, openpty},
+    sys::{
+        signal::{Signal, kill},
+        termios::{LocalFlags, tcgetattr},
+    },
+    unistd::{Pid, read, write},
+};
+
+use super::fake::Fake;
+
+/// A client with a terminal of its own, of 30 rows and 100 columns.
+struct Screen {
+    master: OwnedFd,
+    slave: OwnedFd,
+    child: Child,
+    seen: String,
+}
+
+impl Screen {
+    fn start(fake: &Fake, arguments: &[&str], stderr: Option<Stdio>) -> Self {
+        let size = Winsize {
+            ws_row: 30,
+            ws_col: 100,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pty = openpty(&size, None).unwrap();
+        let slave = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = fake
+            .context
+            .client(arguments)
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(stderr.unwrap_or_else(slave))
+            .spawn()
+            .unwrap();
+        Self {
+            master: pty.master,
+            slave: pty.slave,
+            child,
+            seen: String::new(),
+        }
+    }
+
+    /// Reads until the screen shows this.
+    fn wait_for(&mut self, text: &str) {
+        let mut buffer = [0; 4096];
+        while !self.seen.contains(text) {
+            let mut ready = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
+            let count = poll(&mut ready, PollTimeout::from(30_000_u16)).unwrap();
+            assert!(count > 0, "no `{text}` in `{}`", self.seen);
+            let length = read(&self.master, &mut buffer).unwrap();
+            self.seen += std::str::from_utf8(&buffer[..length]).unwrap();
+        }
+    }
+
+    fn type_in(&self, keys: &str) {
+        write(&self.master, keys.as_bytes()).unwrap();
+    }
+
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.slave).unwrap();
+        !modes
+            .local_flags
+            .intersects(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
+    }
+
+    /// The command has started.
+    fn wait_until_raw(&self) {
+        for _ in 0..3_000 {
+            if self.is_raw() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the terminal does not become raw");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
+        kill(pid, signal).unwrap();
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn on_a_terminal_the_command_gets_one_of_the_same_size() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["run", "show"], None);
+    screen.wait_for("Pty apart=false 30x100");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn a_redirected_stderr_stays_apart() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["run", "show"], Some(Stdio::null()));
+    screen.wait_for("Pty apart=true 30x100");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn keys_go_to_the_command_and_the_modes_come_back() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["run", "cat"], None);
+    screen.wait_until_raw();
+    screen.signal(Signal::SIGUSR1);
+    screen.wait_for("signal 10");
+    // An interrupt is a key like any other.
+    screen.type_in("\u{3}b");
+    screen.wait_for("\u{3}b");
+    screen.signal(Signal::SIGWINCH);
+    screen.wait_for("size 30x100");
+    screen.signal(Signal::SIGTERM);
+    screen.wait_for("signal 15");
+    std::thread::sleep(Duration::from_millis(100));
+    screen.signal(Signal::SIGTERM);
+    assert_eq!(screen.code(), Some(143));
+    assert!(!screen.is_raw());
+}
+
+#[test]
+fn denials_are_told_on_the_restored_terminal() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["run", "exit", "3"], None);
+    // A restored terminal ends its lines with a carriage return.
+    screen.wait_for("id_ed25519 (rule credentials) by python3[4211] (3 times)\r\n");
+    assert_eq!(screen.code(), Some(3));
+    assert!(!screen.is_raw());
+}

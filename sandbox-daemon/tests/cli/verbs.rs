@@ -1,0 +1,90 @@
+//! The verbs that only ask the daemon.
+
+use serde_json::Value;
+
+use super::{code, fake::Fake, stderr, stdout, utf8};
+
+#[test]
+fn kill_takes_an_exec_or_a_sandbox() {
+    let fake = Fake::start();
+    assert_eq!(code(&fake.context.output(&["kill", "EXE"])), 0);
+    assert_eq!(code(&fake.context.output(&["kill", "SBX"])), 0);
+    let output = fake.context.output(&["kill", "nothing"]);
+    assert_eq!(code(&output), 3);
+    assert_eq!(
+        stderr(&output),
+        "sandbox: there is no exec or sandbox `nothing`\nhint: see `sandbox ps`\n"
+    );
+    let output = fake.context.output(&["kill", "theirs"]);
+    assert_eq!(code(&output), 4);
+    assert_eq!(stderr(&output), "sandbox: it is not yours\n");
+}
+
+#[test]
+fn ps_lists_as_a_table_or_as_json() {
+    let fake = Fake::start();
+    let output = fake.context.output(&["ps"]);
+    assert!(stdout(&output).starts_with("SANDBOX  UID  POLICY"));
+    assert_eq!(stdout(&output).lines().count(), 2);
+    let output = fake.context.output(&["ps", "-o", "json"]);
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(list[0]["id"], "SBX");
+}
+
+#[test]
+fn events_are_data_on_stdout() {
+    let fake = Fake::start();
+    let output = fake.context.output(&["events"]);
+    assert_eq!(code(&output), 0);
+    assert!(stdout(&output).contains("SBX denied read /x (rule credentials) by python3[4211]"));
+    let output = fake.context.output(&["events", "-o", "json"]);
+    let lines: Vec<Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["type"], "watching");
+    assert_eq!(lines[1]["type"], "denial");
+}
+
+#[test]
+fn enroll_tells_until_the_end_or_returns_at_once() {
+    let fake = Fake::start();
+    let pid = std::process::id().to_string();
+    let output = fake.context.output(&["enroll", &pid]);
+    assert_eq!(code(&output), 0);
+    assert_eq!(stdout(&output), "SBX EXE\n");
+    assert_eq!(
+        stderr(&output),
+        "sandbox: enrolled one process; it is killed when this command ends\n\
+         sandbox: denied read /x (rule credentials) by python3[4211]\n\
+         sandbox: ended; 1 refused\n"
+    );
+    let output = fake.context.output(&["enroll", "--stay", &pid]);
+    assert_eq!(code(&output), 0);
+    assert!(stderr(&output).contains("it stays"));
+}
+
+#[test]
+fn versions_that_differ_are_a_finding_of_doctor() {
+    let fake = Fake::start();
+    let output = fake.context.output(&["version"]);
+    assert_eq!(code(&output), 0);
+    assert!(stdout(&output).contains("daemon  9.9.9\n"));
+    let output = fake.context.output(&["doctor"]);
+    assert_eq!(code(&output), 1);
+    assert!(stdout(&output).contains("✗ versions agree"));
+    assert!(stdout(&output).contains("✗ hooks loaded"));
+}
+
+#[test]
+fn a_host_on_the_command_line_beats_the_environment() {
+    let fake = Fake::start();
+    let output = fake
+        .context
+        .client(&["ps", "--host", &fake.context.host])
+        .env("SANDBOX_HOST", "unix:///does/not/exist")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(utf8(&fake.context.path()).starts_with('/'));
+}
