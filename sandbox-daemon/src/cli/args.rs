@@ -210,6 +210,8 @@ pub struct KillArgs {
 /// `sandbox policy`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
+    /// Check a policy file without a daemon.
+    Check(PolicyCheckArgs),
     /// List the installed policies.
     List(PolicyListArgs),
     /// Print an installed policy.
@@ -223,7 +225,7 @@ Errors and warnings go to stderr; the exit status is 1 if there are errors.
 
 Examples:
   sandbox policy check ./agent.toml
-  sandbox policy check --sets policies/sets.toml policies/default.toml")]
+  sandbox policy check --sets ./sets.toml -w ~/src/app ./agent.toml")]
 pub struct PolicyCheckArgs {
     /// The policy.
     #[arg(value_name = "FILE")]
@@ -233,9 +235,10 @@ pub struct PolicyCheckArgs {
     #[arg(short, long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// The file that defines the named sets [default: the installed one].
+    /// Named sets beside the shipped ones; repeatable [default: those of the
+    /// daemon's settings].
     #[arg(long, value_name = "FILE")]
-    pub sets: Option<PathBuf>,
+    pub sets: Vec<PathBuf>,
 }
 
 /// `sandbox policy list`.

@@ -1,17 +1,20 @@
 //! `sandbox enroll`: a boundary around what already runs.
 
-use std::{fs, io};
+use std::io;
 
 use super::{
     args::EnrollArgs,
     block_on,
-    caller::{Caller, start_time},
+    caller::Caller,
     denials::{line, lost_line},
     error::{CliError, Exit},
     host::Host,
     print, request, tell,
 };
-use crate::proto::{Ended, EnrollRequest, Enrolled, enroll_request, enroll_response::Response};
+use crate::{
+    proto::{Ended, EnrollRequest, Enrolled, enroll_request, enroll_response::Response},
+    sys::start_time,
+};
 
 /// Moves the process in, and tells what it is refused until it ends; with
 /// `--stay` only moves it.
@@ -22,15 +25,12 @@ pub fn enroll(args: &EnrollArgs, host: &Host) -> Result<Exit, CliError> {
     }
     // Read before the daemon is asked: if the number goes to another process
     // meanwhile, nothing is moved.
-    let stat = fs::read(format!("/proc/{}/stat", args.pid)).map_err(|error| {
-        if error.kind() == io::ErrorKind::NotFound {
-            CliError::NoProcess { pid: args.pid }
-        } else {
-            CliError::Io {
-                operation: "read the process's start time",
-                source: error,
-            }
-        }
+    let start_time = start_time(args.pid).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => CliError::NoProcess { pid: args.pid },
+        _ => CliError::Io {
+            operation: "read the process's start time",
+            source,
+        },
     })?;
     let request = EnrollRequest {
         sandbox: Some(enroll_request::Sandbox::Inline(request::spec(
@@ -38,7 +38,7 @@ pub fn enroll(args: &EnrollArgs, host: &Host) -> Result<Exit, CliError> {
             &caller,
         )?)),
         pid: args.pid,
-        start_time: start_time(&stat).ok_or(CliError::NoProcess { pid: args.pid })?,
+        start_time,
         allow_inherited: args.allow_inherited,
         stay: args.stay,
     };

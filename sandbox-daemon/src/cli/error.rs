@@ -6,7 +6,7 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::{StatusExt as _, pb};
 
-use crate::proto::ValidatePolicyResponse;
+use crate::{config::ConfigError, policy::Diagnostics, proto::ValidatePolicyResponse};
 
 /// The exit statuses of `sandbox`; a part of its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,9 @@ pub enum CliError {
         /// All diagnostics, as they are shown.
         rendered: String,
     },
+    /// The daemon's settings, which say where policies are.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A name that no installed policy has.
     #[error("there is no policy named `{name}`")]
     UnknownPolicy {
@@ -168,6 +171,14 @@ pub enum CliError {
         /// What was given.
         id: String,
     },
+}
+
+impl From<Diagnostics> for CliError {
+    fn from(diagnostics: Diagnostics) -> Self {
+        Self::PolicyInvalid {
+            rendered: diagnostics.to_string(),
+        }
+    }
 }
 
 impl From<Status> for CliError {
@@ -294,7 +305,7 @@ fn policy_diagnostics(status: &Status) -> Option<String> {
         .map(|diagnostic| diagnostic.rendered.trim_end())
         .filter(|text| !text.is_empty())
         .collect();
-    (!rendered.is_empty()).then(|| rendered.join("\n"))
+    (!rendered.is_empty()).then(|| rendered.join("\n\n"))
 }
 
 #[cfg(test)]

@@ -6,16 +6,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::unistd::{Uid, User};
+
 use super::{
-    args::{Output, PolicyCommand, PolicyListArgs, PolicyShowArgs},
+    args::{Output, PolicyCheckArgs, PolicyCommand, PolicyListArgs, PolicyShowArgs},
+    caller::Caller,
     error::{CliError, Exit},
     json, print,
     ps::table,
     request::{PolicyArgument, read_policy},
+    tell,
 };
-
-/// Where installed policies are; the first one of a name is in force.
-const DIRECTORIES: [&str; 2] = ["/etc/sandboxd/policies", "/usr/lib/sandboxd/policies"];
+use crate::{
+    config::Config,
+    policy::{Additions, Document, Expansion, Mode, Policy, Sets, Source},
+};
 
 /// The file that defines the sets lies beside the policies and is none.
 const SETS: &str = "sets.toml";
@@ -23,9 +28,69 @@ const SETS: &str = "sets.toml";
 /// Dispatches.
 pub fn policy(command: &PolicyCommand) -> Result<Exit, CliError> {
     match command {
+        PolicyCommand::Check(args) => check(args),
         PolicyCommand::List(args) => list(args),
         PolicyCommand::Show(args) => show(args),
     }
+}
+
+fn check(args: &PolicyCheckArgs) -> Result<Exit, CliError> {
+    let caller = Caller::current()?;
+    let mut sets = Sets::shipped()?;
+    if args.sets.is_empty() {
+        for path in Config::load(None)?.set_files {
+            if path.exists() {
+                sets.merge(&source(&path, &path)?)?;
+            }
+        }
+    }
+    for path in &args.sets {
+        sets.merge(&source(&caller.cwd.join(path), path)?)?;
+    }
+    let workspace = args.workspace.as_deref().unwrap_or(Path::new("."));
+    let document = Document::parse(&source(&caller.cwd.join(&args.file), &args.file)?, &sets)?;
+    let expansion = Expansion {
+        home: home()?,
+        workspace: Some(caller.directory("the workspace", workspace)?.into()),
+        tmp: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into(),
+        cache: Config::default().cache_directory.join("CACHE"),
+    };
+    let policy = document.resolve(&expansion, &Additions::default())?;
+    if !document.warnings().is_empty() {
+        tell(&format!("{}\n", document.warnings()));
+    }
+    print(&summary(&policy))?;
+    Ok(Exit::Success)
+}
+
+fn source(path: &Path, shown: &Path) -> Result<Source, CliError> {
+    let text = read_policy(path, shown)?;
+    Ok(Source::new(shown.to_string_lossy(), text))
+}
+
+/// From the password database, as the daemon has it.
+fn home() -> Result<PathBuf, CliError> {
+    let error = |source| CliError::Io {
+        operation: "find the home directory",
+        source,
+    };
+    let user = User::from_uid(Uid::current()).map_err(|errno| error(errno.into()))?;
+    let user = user.ok_or_else(|| error(ErrorKind::NotFound.into()))?;
+    Ok(user.dir)
+}
+
+fn summary(policy: &Policy) -> String {
+    let mode = match policy.mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+    };
+    format!(
+        "`{}` is valid: mode {mode}, {} file rules, network {}, sha256 {}\n",
+        policy.name,
+        policy.files.len(),
+        policy.network.mode.as_str(),
+        policy.digest
+    )
 }
 
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
@@ -35,7 +100,7 @@ struct Installed {
 }
 
 fn list(args: &PolicyListArgs) -> Result<Exit, CliError> {
-    let found = installed(&DIRECTORIES.map(PathBuf::from))?;
+    let found = installed(&Config::load(None)?.policy_directories)?;
     print(&match args.output {
         Output::Json => json::pretty(&found),
         Output::Text => {
@@ -52,7 +117,7 @@ fn show(args: &PolicyShowArgs) -> Result<Exit, CliError> {
             name: args.name.clone(),
         });
     };
-    let found = installed(&DIRECTORIES.map(PathBuf::from))?;
+    let found = installed(&Config::load(None)?.policy_directories)?;
     let policy = found
         .iter()
         .find(|policy| policy.name == name)

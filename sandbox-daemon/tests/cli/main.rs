@@ -1,7 +1,10 @@
 //! The client as a user meets it: its binary, against no daemon or a fake one.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod fake;
 mod offline;
+mod policy;
 mod run;
 mod terminal;
 mod verbs;
