@@ -2,13 +2,15 @@
 //! Knows nothing of TOML, cgroup files or clients.
 
 mod btf;
+mod compile;
 mod layout;
 mod pins;
 mod programs;
+mod tree;
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -19,10 +21,14 @@ use aya::{
     programs::ProgramError,
 };
 pub use btf::BtfError;
+pub use compile::compile;
 use pins::{Earlier, Pins};
 pub use programs::{Class, HookState};
 use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Value, filter_bit, kind};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::io::Interest;
+
+use crate::sys::{self, Watched};
+pub use tree::Identify;
 
 /// Where the pins are.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/sandboxd";
@@ -283,15 +289,18 @@ impl Kernel {
     /// thread that asks is the thread that stats.
     pub fn identify(&self, file: impl AsFd) -> Result<Identity, KernelError> {
         let thread = nix::unistd::gettid().as_raw().cast_unsigned();
-        let mut resolved = lock(&self.resolved);
-        absent(resolved.remove(&thread)).map_err(map("ask for a file"))?;
-        let stat = nix::sys::stat::fstat(file.as_fd());
-        let answer = resolved.get(&thread, 0);
-        absent(resolved.remove(&thread)).map_err(map("ask for a file"))?;
+        self.forget(thread)?;
+        let stat = sys::stat(file.as_fd());
+        let answer = lock(&self.resolved).get(&thread, 0);
+        self.forget(thread)?;
         match (stat, answer) {
-            (Ok(_), Ok(identity)) => Ok(identity),
+            (Ok(()), Ok(identity)) => Ok(identity),
             _ => Err(KernelError::Unidentified(path_of(file.as_fd()))),
         }
+    }
+
+    fn forget(&self, thread: u32) -> Result<(), KernelError> {
+        absent(lock(&self.resolved).remove(&thread)).map_err(map("ask for a file"))
     }
 
     /// The key of `sandbox_common::name_hash`.
@@ -311,9 +320,12 @@ impl Kernel {
     pub fn take_events(&self) -> Result<EventSource, KernelError> {
         let ring = self.state().events.take();
         let ring = ring.ok_or_else(|| KernelError::Events(io::ErrorKind::AlreadyExists.into()))?;
-        AsyncFd::with_interest(ring, Interest::READABLE)
-            .map(|ring| EventSource { ring })
-            .map_err(KernelError::Events)
+        let ready = ring
+            .as_fd()
+            .try_clone_to_owned()
+            .and_then(|fd| Watched::new(fd, Interest::READABLE))
+            .map_err(KernelError::Events)?;
+        Ok(EventSource { ring, ready })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -321,9 +333,16 @@ impl Kernel {
     }
 }
 
+impl Identify for Kernel {
+    fn identify(&self, file: &OwnedFd) -> Result<Identity, KernelError> {
+        Self::identify(self, file)
+    }
+}
+
 /// The ring buffer that the programs write to.
 pub struct EventSource {
-    ring: AsyncFd<RingBuf<MapData>>,
+    ring: RingBuf<MapData>,
+    ready: Watched,
 }
 
 impl EventSource {
@@ -332,15 +351,9 @@ impl EventSource {
     /// # Errors
     /// The descriptor cannot be polled.
     pub async fn next(&mut self, mut take: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut ready = self.ring.readable_mut().await?;
-        let ring = ready.get_inner_mut();
-        let mut any = false;
-        while let Some(record) = ring.next() {
-            any = true;
+        self.ready.ready(Interest::READABLE).await?;
+        while let Some(record) = self.ring.next() {
             take(&record);
-        }
-        if !any {
-            ready.clear_ready();
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod mount;
 mod mountinfo;
 mod pidfd;
 mod process;
+mod statx;
 mod terminal;
 mod watched;
 
@@ -20,6 +21,7 @@ pub use mount::{attach_tree, clone_tree};
 pub use mountinfo::{Mount, ParseMountError, parse as parse_mountinfo};
 pub use pidfd::{ExitStatus, pidfd_getfd, pidfd_open, pidfd_send_signal, reap, try_reap};
 pub use process::{Ids, ProcessStat, Status, process_stat, process_status, start_time};
+pub use statx::stat;
 pub use terminal::{open_master, open_slave, set_window_size};
 pub use watched::Watched;
 

@@ -1,0 +1,178 @@
+//! The file tree as a policy's paths meet it: directories opened one by one,
+//! symbolic links followed by hand, each file's identity asked of the kernel.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::{OsStr, OsString},
+    os::fd::{AsFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+    rc::Rc,
+};
+
+use nix::{
+    fcntl::{OFlag, openat, readlinkat},
+    sys::stat::{Mode, SFlag, fstat},
+};
+use sandbox_common::Identity;
+
+use super::KernelError;
+
+/// As many as the kernel follows (`MAXSYMLINKS`).
+const MAX_LINKS: usize = 40;
+
+/// Who knows a file's identity: the kernel, or a test.
+pub trait Identify {
+    /// The identity of the file that an `O_PATH` descriptor names.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    fn identify(&self, file: &OwnedFd) -> Result<Identity, KernelError>;
+}
+
+/// A file that exists.
+pub struct Node {
+    pub identity: Identity,
+    pub kind: SFlag,
+    /// Without symbolic links.
+    pub path: PathBuf,
+    file: OwnedFd,
+}
+
+impl Node {
+    pub fn is_directory(&self) -> bool {
+        self.kind == SFlag::S_IFDIR
+    }
+
+    fn is_link(&self) -> bool {
+        self.kind == SFlag::S_IFLNK
+    }
+}
+
+/// A file and the directories above it, the root first, itself last.
+pub type Chain = Vec<Rc<Node>>;
+
+/// What became of a path.
+pub enum Found {
+    /// It exists. The links that led there as its last component come first.
+    Existing { links: Vec<Chain>, file: Chain },
+    /// It does not. The directories that do, the first name that does not, and
+    /// whether that is the last one.
+    Missing {
+        links: Vec<Chain>,
+        parents: Chain,
+        name: OsString,
+        last: bool,
+    },
+}
+
+/// Opened directories, by path.
+pub struct Tree<'a> {
+    identify: &'a dyn Identify,
+    root: Rc<Node>,
+    nodes: HashMap<PathBuf, Option<Rc<Node>>>,
+}
+
+impl<'a> Tree<'a> {
+    /// From the calling thread's root.
+    pub fn new(identify: &'a dyn Identify) -> Result<Self, KernelError> {
+        let root = open(identify, None, Path::new("/"))?
+            .ok_or_else(|| KernelError::Unidentified("/".into()))?;
+        Ok(Self {
+            identify,
+            root: Rc::new(root),
+            nodes: HashMap::new(),
+        })
+    }
+
+    /// Follows an absolute path.
+    pub fn find(&mut self, path: &Path) -> Result<Found, KernelError> {
+        let mut rest: VecDeque<OsString> = names(path).collect();
+        let mut chain = vec![Rc::clone(&self.root)];
+        let mut links = Vec::new();
+        let mut followed = 0;
+        while let Some(name) = rest.pop_front() {
+            if name == ".." {
+                if chain.len() > 1 {
+                    chain.pop();
+                }
+                continue;
+            }
+            let last = rest.is_empty();
+            let child = match chain.last() {
+                Some(parent) if parent.is_directory() => self.child(&Rc::clone(parent), &name)?,
+                _ => None,
+            };
+            let Some(child) = child.filter(|_| followed < MAX_LINKS) else {
+                return Ok(Found::Missing {
+                    links,
+                    parents: chain,
+                    name,
+                    last,
+                });
+            };
+            if !child.is_link() {
+                chain.push(child);
+                continue;
+            }
+            followed += 1;
+            let target = readlinkat(&child.file, "").unwrap_or_default();
+            if last {
+                let mut link = chain.clone();
+                link.push(child);
+                links.push(link);
+            }
+            let target = PathBuf::from(target);
+            if target.is_absolute() {
+                chain.truncate(1);
+            }
+            for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
+                rest.push_front(name);
+            }
+        }
+        Ok(Found::Existing { links, file: chain })
+    }
+
+    fn child(&mut self, parent: &Rc<Node>, name: &OsStr) -> Result<Option<Rc<Node>>, KernelError> {
+        let path = parent.path.join(name);
+        if let Some(known) = self.nodes.get(&path) {
+            return Ok(known.clone());
+        }
+        let node = open(self.identify, Some(parent), &path)?.map(Rc::new);
+        self.nodes.insert(path, node.clone());
+        Ok(node)
+    }
+}
+
+/// Opens a file; none: it does not exist, or not for root (FUSE, for one).
+fn open(
+    identify: &dyn Identify,
+    parent: Option<&Node>,
+    path: &Path,
+) -> Result<Option<Node>, KernelError> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let opened = match (parent, path.file_name()) {
+        (Some(parent), Some(name)) => openat(&parent.file, name, flags, Mode::empty()),
+        _ => nix::fcntl::open(path, flags, Mode::empty()),
+    };
+    let Ok(file) = opened else {
+        return Ok(None);
+    };
+    let Ok(stat) = fstat(file.as_fd()) else {
+        return Ok(None);
+    };
+    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+    Ok(Some(Node {
+        identity: identify.identify(&file)?,
+        kind,
+        path: path.to_owned(),
+        file,
+    }))
+}
+
+fn names(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
