@@ -4,7 +4,7 @@
 use std::{collections::HashMap, fs, io};
 
 /// Where the kernel shows its own BTF (`CONFIG_DEBUG_INFO_BTF`).
-pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 /// What is wrong with the kernel's types.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
 
 /// The types of a kernel.
-pub struct Btf {
+pub(super) struct Btf {
     data: Vec<u8>,
     strings: usize,
     /// Offset of every type's record; id 0 is `void`.
@@ -70,7 +70,7 @@ pub struct Btf {
 
 impl Btf {
     /// Of the running kernel.
-    pub fn of_kernel() -> Result<Self, BtfError> {
+    pub(super) fn of_kernel() -> Result<Self, BtfError> {
         Self::parse(fs::read(VMLINUX).map_err(BtfError::Read)?)
     }
 
@@ -127,7 +127,7 @@ impl Btf {
     ///
     /// # Errors
     /// The member is missing, is a bit field, or has not `size` bytes.
-    pub fn offset(&self, structure: &str, member: &str, size: u32) -> Result<u32, BtfError> {
+    pub(super) fn offset(&self, structure: &str, member: &str, size: u32) -> Result<u32, BtfError> {
         let missing = || BtfError::NoMember {
             structure: structure.into(),
             member: member.into(),
@@ -158,13 +158,13 @@ impl Btf {
     }
 
     /// Whether an LSM hook can be attached to.
-    pub fn has_hook(&self, hook: &str) -> bool {
+    pub(super) fn has_hook(&self, hook: &str) -> bool {
         self.functions
             .contains_key(format!("bpf_lsm_{hook}").as_bytes())
     }
 
     /// How many arguments an LSM hook takes.
-    pub fn hook_arity(&self, hook: &str) -> Option<usize> {
+    pub(super) fn hook_arity(&self, hook: &str) -> Option<usize> {
         let function = *self.functions.get(format!("bpf_lsm_{hook}").as_bytes())?;
         let prototype = self.u32(self.types.get(function as usize)? + 8)?;
         let (kind, vlen) = self.kind(*self.types.get(prototype as usize)?)?;

@@ -27,7 +27,7 @@ const MEMBERS: [(&str, &str, &str, u32); 16] = [
 ///
 /// # Errors
 /// The first member that is missing or of another size.
-pub fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
+pub(super) fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
     MEMBERS
         .iter()
         .map(|&(constant, structure, member, size)| {

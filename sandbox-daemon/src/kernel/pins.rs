@@ -22,14 +22,14 @@ const SCHEMA: &str = "v1";
 const LAST: &str = "SEED";
 
 /// The pins of one load.
-pub struct Pins {
+pub(super) struct Pins {
     directory: PathBuf,
     finished: std::cell::Cell<bool>,
 }
 
 /// What earlier daemons left.
 #[derive(Default)]
-pub struct Earlier {
+pub(super) struct Earlier {
     /// The newest of this schema that is whole.
     newest: Option<PathBuf>,
     all: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Earlier {
 
 impl Earlier {
     /// Looks for the pins of earlier daemons.
-    pub fn find() -> Result<Self, KernelError> {
+    pub(super) fn find() -> Result<Self, KernelError> {
         let root = Path::new(PIN_DIRECTORY);
         let entries = match fs::read_dir(root) {
             Ok(entries) => entries,
@@ -62,7 +62,7 @@ impl Earlier {
     }
 
     /// The seed of the names in its policies.
-    pub fn seed(&self) -> Result<Option<u64>, KernelError> {
+    pub(super) fn seed(&self) -> Result<Option<u64>, KernelError> {
         let Some(newest) = &self.newest else {
             return Ok(None);
         };
@@ -72,7 +72,7 @@ impl Earlier {
 
     /// Copies its policies, so that whoever is still in a sandbox keeps them
     /// under the new programs; returns its map of policies.
-    pub fn adopt(
+    pub(super) fn adopt(
         &self,
         policies: &mut Policies,
         filter: &mut Filter,
@@ -95,7 +95,7 @@ impl Earlier {
     }
 
     /// Removes the pins; the programs detach with them.
-    pub fn remove(&mut self) -> Result<(), KernelError> {
+    pub(super) fn remove(&mut self) -> Result<(), KernelError> {
         self.newest = None;
         for path in self.all.drain(..) {
             fs::remove_dir_all(&path).map_err(pin("remove pins", &path))?;
@@ -106,7 +106,7 @@ impl Earlier {
 
 impl Pins {
     /// Makes the directory of a load, and pins its maps.
-    pub fn begin(ebpf: &Ebpf) -> Result<Self, KernelError> {
+    pub(super) fn begin(ebpf: &Ebpf) -> Result<Self, KernelError> {
         let root = Path::new(PIN_DIRECTORY);
         let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
             .map_err(|error| pin("name a directory", root)(error.into()))?;
@@ -127,7 +127,7 @@ impl Pins {
     }
 
     /// Pins the links: from here on the programs outlive this process.
-    pub fn links(&self, links: Vec<(&'static str, FdLink)>) -> Result<(), KernelError> {
+    pub(super) fn links(&self, links: Vec<(&'static str, FdLink)>) -> Result<(), KernelError> {
         for (name, link) in links {
             let path = self.directory.join(format!("link_{name}"));
             link.pin(&path)
@@ -137,7 +137,7 @@ impl Pins {
     }
 
     /// Marks the load as whole.
-    pub fn finish(&self, ebpf: &mut Ebpf, seed: u64) -> Result<(), KernelError> {
+    pub(super) fn finish(&self, ebpf: &mut Ebpf, seed: u64) -> Result<(), KernelError> {
         let found = ebpf.map_mut(LAST).ok_or(KernelError::Object(LAST))?;
         let mut array = Array::<_, u64>::try_from(found).map_err(map("store the seed"))?;
         array.set(0, seed, 0).map_err(map("store the seed"))?;

@@ -99,13 +99,13 @@ pub struct HookState {
 }
 
 /// Attached programs: their links, by program, and what to show of them.
-pub struct Attached {
+pub(super) struct Attached {
     pub links: Vec<(&'static str, FdLink)>,
     pub hooks: Vec<HookState>,
 }
 
 /// Loads every program that this kernel has a hook for.
-pub fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), KernelError> {
+pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), KernelError> {
     for entry in ENTRIES.iter().filter(|entry| applies(entry, btf)) {
         let program = program(ebpf, entry)?;
         match (program, entry.attach) {
@@ -124,7 +124,7 @@ pub fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), KernelErro
 }
 
 /// Attaches them, the cgroup ones to the parent of all sandboxes.
-pub fn attach(ebpf: &mut Ebpf, btf: &Btf, slice: impl AsFd) -> Result<Attached, KernelError> {
+pub(super) fn attach(ebpf: &mut Ebpf, btf: &Btf, slice: impl AsFd) -> Result<Attached, KernelError> {
     let mut attached = Attached {
         links: Vec::new(),
         hooks: Vec::new(),

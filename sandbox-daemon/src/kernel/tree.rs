@@ -30,7 +30,7 @@ pub trait Identify {
 }
 
 /// A file that exists.
-pub struct Node {
+pub(super) struct Node {
     pub identity: Identity,
     pub kind: SFlag,
     /// Without symbolic links.
@@ -39,7 +39,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn is_directory(&self) -> bool {
+    pub(super) fn is_directory(&self) -> bool {
         self.kind == SFlag::S_IFDIR
     }
 
@@ -49,10 +49,10 @@ impl Node {
 }
 
 /// A file and the directories above it, the root first, itself last.
-pub type Chain = Vec<Rc<Node>>;
+pub(super) type Chain = Vec<Rc<Node>>;
 
 /// What became of a path.
-pub enum Found {
+pub(super) enum Found {
     /// It exists. The links that led there as its last component come first.
     Existing { links: Vec<Chain>, file: Chain },
     /// It does not. The directories that do, the first name that does not, and
@@ -66,7 +66,7 @@ pub enum Found {
 }
 
 /// Opened directories, by path.
-pub struct Tree<'a> {
+pub(super) struct Tree<'a> {
     identify: &'a dyn Identify,
     root: Rc<Node>,
     nodes: HashMap<PathBuf, Option<Rc<Node>>>,
@@ -74,7 +74,7 @@ pub struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// From the calling thread's root.
-    pub fn new(identify: &'a dyn Identify) -> Result<Self, KernelError> {
+    pub(super) fn new(identify: &'a dyn Identify) -> Result<Self, KernelError> {
         let root = open(identify, None, Path::new("/"))?
             .ok_or_else(|| KernelError::Unidentified("/".into()))?;
         Ok(Self {
@@ -85,7 +85,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Follows an absolute path.
-    pub fn find(&mut self, path: &Path) -> Result<Found, KernelError> {
+    pub(super) fn find(&mut self, path: &Path) -> Result<Found, KernelError> {
         let mut rest: VecDeque<OsString> = names(path).collect();
         let mut chain = vec![Rc::clone(&self.root)];
         let mut links = Vec::new();
