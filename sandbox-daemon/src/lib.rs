@@ -12,4 +12,5 @@ pub mod kernel;
 pub mod launch;
 pub mod policy;
 pub mod proto;
+pub mod selftest;
 pub mod sys;

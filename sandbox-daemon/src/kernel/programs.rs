@@ -124,7 +124,11 @@ pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), Ker
 }
 
 /// Attaches them, the cgroup ones to the parent of all sandboxes.
-pub(super) fn attach(ebpf: &mut Ebpf, btf: &Btf, slice: impl AsFd) -> Result<Attached, KernelError> {
+pub(super) fn attach(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    slice: impl AsFd,
+) -> Result<Attached, KernelError> {
     let mut attached = Attached {
         links: Vec::new(),
         hooks: Vec::new(),
