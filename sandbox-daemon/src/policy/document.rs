@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::diagnostic::{Diagnostics, Fault, Report, Source, Span, nearest};
 use super::environment::VariablePattern;
@@ -28,7 +29,7 @@ pub struct Document {
 /// One place of `[files]`; a set's places are one entry each.
 #[derive(Debug, Clone)]
 pub(super) struct FileEntry {
-    pub(super) pattern: Pattern,
+    pub(super) pattern: Arc<Pattern>,
     pub(super) access: Access,
     pub(super) label: String,
     pub(super) from_set: bool,
@@ -253,22 +254,22 @@ fn read_files(table: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Vec<Fil
 }
 
 fn read_place(entry: &Item, access: Access, sets: &Sets) -> Result<Vec<FileEntry>, Fault> {
-    let names_only_denied = |pattern: &Pattern| {
+    let names_only_denied = |pattern: &Arc<Pattern>| {
         if pattern.name.is_some() && access != Access::Deny {
             let hint = "name the place itself: a full path goes before a `**/` rule";
             return Err(Fault::new("`**/` is for `deny` alone", hint));
         }
         Ok(())
     };
-    let made = |pattern: &Pattern, label: &str, from_set| FileEntry {
-        pattern: pattern.clone(),
+    let made = |pattern: &Arc<Pattern>, label: &str, from_set| FileEntry {
+        pattern: Arc::clone(pattern),
         access,
         label: label.to_owned(),
         from_set,
         entry: entry.clone(),
     };
     let Some(set) = entry.text.strip_prefix('@') else {
-        let pattern = Pattern::parse(&entry.text)?;
+        let pattern = Arc::new(Pattern::parse(&entry.text)?);
         names_only_denied(&pattern)?;
         if access == Access::Write
             && pattern.base == Base::Workspace

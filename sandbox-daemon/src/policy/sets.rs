@@ -2,6 +2,7 @@
 //! reason, that policies use as `@NAME`.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use super::diagnostic::{Diagnostics, Fault, Report, Source, Span, nearest};
 use super::environment::VariablePattern;
@@ -23,7 +24,7 @@ pub struct Sets {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Set {
-    Places(Vec<Pattern>),
+    Places(Vec<Arc<Pattern>>),
     Variables(Vec<VariablePattern>),
 }
 
@@ -31,7 +32,9 @@ impl Sets {
     /// The sets that come with sandboxd. They are part of the binary: what
     /// `@credentials` means cannot get lost.
     pub fn shipped() -> Result<Self, Diagnostics> {
-        Self::parse(&Source::new("policies/sets.toml", SHIPPED))
+        static PARSED: LazyLock<Result<Sets, Diagnostics>> =
+            LazyLock::new(|| Sets::parse(&Source::new("policies/sets.toml", SHIPPED)));
+        PARSED.clone()
     }
 
     /// Reads a file of sets.
@@ -96,7 +99,7 @@ impl Sets {
     }
 
     /// The places of a set.
-    pub(super) fn places(&self, name: &str) -> Result<&[Pattern], Fault> {
+    pub(super) fn places(&self, name: &str) -> Result<&[Arc<Pattern>], Fault> {
         match self.sets.get(name) {
             Some(Set::Places(places)) => Ok(places),
             Some(Set::Variables(_)) => {
@@ -198,7 +201,7 @@ fn read_set(table: Table<'_>, span: &Span, report: &mut Report<'_>) -> Option<Se
             table,
             "places",
             "path",
-            Pattern::parse,
+            |path| Pattern::parse(path).map(Arc::new),
             report,
         ))),
         (None, Some(_)) => {

@@ -2,6 +2,7 @@
 //! lines that do not do what they seem to.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::diagnostic::Report;
 use super::document::{Document, FileEntry};
@@ -124,7 +125,7 @@ fn same_place_twice(files: &[FileEntry], report: &mut Report<'_>) {
         }
     }
     for entry in files.iter().filter(|entry| !entry.from_set) {
-        let other = strongest[&entry.pattern];
+        let other = strongest[entry.pattern.as_ref()];
         let shown = &entry.entry.text;
         if other.access > entry.access {
             let rule = if other.from_set {
@@ -163,9 +164,18 @@ fn wide_writes(files: &[FileEntry], report: &mut Report<'_>) {
 }
 
 /// Lines that make a place writable whose content runs later, outside.
-fn writable_startup(files: &[FileEntry], set: &str, places: &[Pattern], report: &mut Report<'_>) {
+fn writable_startup(
+    files: &[FileEntry],
+    set: &str,
+    places: &[Arc<Pattern>],
+    report: &mut Report<'_>,
+) {
     let mut found: Vec<(&FileEntry, &Pattern)> = Vec::new();
+    let writes = || files.iter().filter(|entry| entry.access == Access::Write);
     for place in places {
+        if !writes().any(|entry| depth_over(&entry.pattern, place).is_some()) {
+            continue;
+        }
         let nearest = files
             .iter()
             .filter_map(|entry| Some((depth_over(&entry.pattern, place)?, entry)))
