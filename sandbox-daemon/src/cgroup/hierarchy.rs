@@ -160,6 +160,16 @@ impl Slice {
         Ok(self.locate(&String::from_utf8_lossy(&text)))
     }
 
+    /// Whether a process of this membership is in this very cgroup.
+    pub fn is_at(&self, membership: &Membership, cgroup: &Cgroup) -> bool {
+        let sandbox = self.cgroup.path().join(&membership.sandbox);
+        let place = membership
+            .exec
+            .as_ref()
+            .map_or_else(|| sandbox.clone(), |exec| sandbox.join(exec));
+        place == cgroup.path()
+    }
+
     fn locate(&self, text: &str) -> Option<Membership> {
         let mut names = host_path(text)?
             .strip_prefix(&self.host_path)

@@ -225,8 +225,14 @@ impl Move<'_> {
                 uid: self.enrollment.uid,
             });
         }
-        if let Some(membership) = self.slice.membership(pid)? {
-            if self.target.pids()?.contains(&pid) {
+        let membership = match self.slice.membership(pid) {
+            Err(_) if !lives(&pidfd) => return Ok(None),
+            membership => membership?,
+        };
+        if let Some(membership) = membership {
+            // Forked by one that is inside by now. It need not be in the list
+            // of processes there: it may have ended.
+            if self.slice.is_at(&membership, self.target) {
                 return Ok(None);
             }
             return Err(EnrollError::InSandbox {
@@ -235,7 +241,7 @@ impl Move<'_> {
             });
         }
         // Alive after all was read: it was this process's.
-        Ok(sys::pidfd_send_signal(&pidfd, 0).is_ok().then_some(pidfd))
+        Ok(lives(&pidfd).then_some(pidfd))
     }
 
     fn place(&mut self, pid: u32, pidfd: OwnedFd) -> Result<(), EnrollError> {

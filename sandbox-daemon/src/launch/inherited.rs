@@ -76,7 +76,7 @@ fn of_process(pid: u32) -> Result<Vec<Inherited>, EnrollError> {
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
         // It has ended.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if gone(&error) => return Ok(Vec::new()),
         Err(source) => {
             return Err(EnrollError::Read {
                 path: dir.into(),
@@ -103,8 +103,8 @@ fn of_process(pid: u32) -> Result<Vec<Inherited>, EnrollError> {
                 target,
             }),
             Ok(None) => {}
-            // Closed since.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Closed since, or its process ended.
+            Err(error) if gone(&error) => {}
             Err(source) => {
                 return Err(EnrollError::Read {
                     path: entry.path(),
@@ -121,7 +121,13 @@ fn of_process(pid: u32) -> Result<Vec<Inherited>, EnrollError> {
 fn kind(pid: u32, fd: u32, link: &Path) -> io::Result<Option<(&'static str, String)>> {
     let target = fs::read_link(link)?;
     let target = display(target.as_os_str().as_encoded_bytes());
-    let metadata = fs::metadata(link)?;
+    let metadata = match fs::metadata(link) {
+        // On a FUSE mount that shows nothing even to root.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(Some(("file that cannot be examined", target)));
+        }
+        metadata => metadata?,
+    };
     let kind = kind_of(
         &target,
         metadata.file_type(),
@@ -129,6 +135,10 @@ fn kind(pid: u32, fd: u32, link: &Path) -> io::Result<Option<(&'static str, Stri
         writable(pid, fd)?,
     );
     Ok(kind.map(|kind| (kind, target)))
+}
+
+fn gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 fn kind_of(
