@@ -38,7 +38,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     // Root alone may load programs, and doctor tries them.
     let doctor = host::as_root(&binaries.sandbox)
-        .arg("doctor")
+        .args(["doctor", "--no-daemon"])
         .stdin(Stdio::null())
         .output()
         .context("cannot start `sandbox doctor`")?;

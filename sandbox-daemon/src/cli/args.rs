@@ -267,6 +267,10 @@ Examples:
   sudo sandbox doctor
   sudo sandbox doctor -o json")]
 pub struct DoctorArgs {
+    /// Leave the daemon out: only what it would find here.
+    #[arg(long)]
+    pub no_daemon: bool,
+
     /// How to print it.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
     pub output: Output,

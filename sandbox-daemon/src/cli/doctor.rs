@@ -80,7 +80,9 @@ pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
         bpffs(root),
     ];
     checks.extend(programs(root));
-    checks.extend(daemon(host));
+    if !args.no_daemon {
+        checks.extend(daemon(host));
+    }
     print(&match args.output {
         Output::Text => text(&checks),
         Output::Json => json::pretty(&checks),

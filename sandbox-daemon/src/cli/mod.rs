@@ -92,24 +92,6 @@ fn block_on<T>(verb: impl Future<Output = Result<T, CliError>>) -> Result<T, Cli
 mod tests {
     use super::*;
 
-    fn status(words: &[&str]) -> u8 {
-        let words = words.iter().map(OsString::from);
-        parse(words).map_or_else(Exit::code, |_| panic!("it parsed"))
-    }
-
-    #[test]
-    fn usage_errors_of_run_are_125_and_of_others_2() {
-        assert_eq!(status(&["sandbox", "run"]), 125);
-        assert_eq!(status(&["sandbox", "run", "--bogus", "true"]), 125);
-        assert_eq!(status(&["sandbox", "run", "--denials", "x", "true"]), 125);
-        assert_eq!(status(&["sandbox", "--host", "http://x", "run", "ls"]), 125);
-        assert_eq!(status(&["sandbox", "ps", "--bogus"]), 2);
-        assert_eq!(status(&["sandbox", "enroll", "run"]), 2);
-        assert_eq!(status(&["sandbox", "frobnicate"]), 2);
-        assert_eq!(status(&["sandbox"]), 2);
-        assert_eq!(status(&["sandbox", "run", "--help"]), 0);
-    }
-
     #[test]
     fn options_end_at_the_command() {
         for words in [

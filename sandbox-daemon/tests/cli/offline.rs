@@ -45,7 +45,10 @@ fn wrong_options_of_run_are_125_and_of_others_2() {
         (&["run"][..], 125),
         (&["run", "--polcy", "x", "true"], 125),
         (&["--host", "tcp://x", "run", "true"], 125),
+        (&["run", "--denials", "x", "true"], 125),
         (&["ps", "--bogus"], 2),
+        (&["enroll", "run"], 2),
+        (&["frobnicate"], 2),
         (&["enroll", "zero"], 2),
         (&[], 2),
     ] {
@@ -144,6 +147,8 @@ fn doctor_without_a_daemon_is_a_failure_with_a_remedy() {
         stdout(&output)
     );
     assert!(stdout(&output).contains("hint: start it with `systemctl start sandboxd`"));
+    let output = context.output(&["doctor", "--no-daemon"]);
+    assert!(!stdout(&output).contains("daemon reachable"));
     let output = context.output(&["doctor", "-o", "json"]);
     let checks: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let daemon = checks
