@@ -132,6 +132,18 @@ pub fn egress(ctx: SkBuffContext) -> i32 {
     network::egress(&ctx)
 }
 
+/// Lets everything through: for asking whether this kernel takes LSM programs.
+#[lsm(hook = "inode_readlink")]
+pub fn probe_lsm(_: LsmContext) -> i32 {
+    0
+}
+
+/// The same for cgroup programs.
+#[cgroup_sock(sock_create)]
+pub fn probe_cgroup(_: SockContext) -> i32 {
+    1
+}
+
 /// Bounds checks that could fail would not pass the verifier.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -13,7 +13,10 @@ use super::{
     json, print,
     version::VERSION,
 };
-use crate::proto::{GetInfoRequest, GetInfoResponse};
+use crate::{
+    kernel,
+    proto::{GetInfoRequest, GetInfoResponse},
+};
 
 /// How a requirement stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -69,7 +72,7 @@ impl Check {
 pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
     let root = Uid::effective().is_root();
     let mut checks = vec![
-        kernel(&read("/proc/sys/kernel/osrelease")),
+        release(&read("/proc/sys/kernel/osrelease")),
         btf(Path::new("/sys/kernel/btf/vmlinux")),
         lsm(fs::read_to_string("/sys/kernel/security/lsm"), root),
         lockdown(fs::read_to_string("/sys/kernel/security/lockdown"), root),
@@ -132,7 +135,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn kernel(release: &str) -> Check {
+fn release(release: &str) -> Check {
     const NAME: &str = "kernel 6.1 or later";
     let release = release.trim();
     let mut numbers = release
@@ -217,7 +220,7 @@ fn cgroup(mountinfo: &str, release: &str) -> Check {
             .then(|| before.split(' ').nth(4))?
     });
     match mount {
-        Some(mount) if kernel(release).state == State::Met => Check::met(NAME, mount),
+        Some(mount) if self::release(release).state == State::Met => Check::met(NAME, mount),
         Some(_) => Check::missing(NAME, "the kernel is too old", "boot a newer kernel"),
         None => Check::missing(
             NAME,
@@ -242,8 +245,16 @@ fn bpffs(root: bool) -> Check {
 
 /// Loads and attaches programs, because a kernel's configuration does not say
 /// whether it takes them.
-fn programs(_root: bool) -> Vec<Check> {
-    Vec::new()
+fn programs(root: bool) -> Vec<Check> {
+    if !root {
+        return vec![Check::not_checked("kernel programs load and attach")];
+    }
+    let probes = kernel::probe();
+    let check = |probe: kernel::Probe| match probe.detail() {
+        None => Check::met(probe.name, "tried"),
+        Some(detail) => Check::missing(probe.name, detail, probe.remedy),
+    };
+    probes.into_iter().map(check).collect()
 }
 
 fn daemon(host: &Host) -> Vec<Check> {
@@ -284,7 +295,7 @@ fn hooks(info: &GetInfoResponse) -> Check {
     let missing: Vec<&str> = info
         .hooks
         .iter()
-        .filter(|hook| !hook.loaded)
+        .filter(|hook| !hook.loaded && hook.class == "required")
         .map(|hook| hook.name.as_str())
         .collect();
     match (info.hooks.len(), missing.as_slice()) {
@@ -309,11 +320,11 @@ mod tests {
 
     #[test]
     fn old_kernels_are_missing_with_a_remedy() {
-        assert_eq!(kernel("6.1.0-49-amd64\n").state, State::Met);
-        assert_eq!(kernel("6.12.3").state, State::Met);
-        assert_eq!(kernel("10.0").state, State::Met);
-        assert_eq!(kernel("5.15.0-generic").state, State::Missing);
-        assert_eq!(kernel("").state, State::Missing);
+        assert_eq!(release("6.1.0-49-amd64\n").state, State::Met);
+        assert_eq!(release("6.12.3").state, State::Met);
+        assert_eq!(release("10.0").state, State::Met);
+        assert_eq!(release("5.15.0-generic").state, State::Missing);
+        assert_eq!(release("").state, State::Missing);
     }
 
     #[test]
@@ -352,6 +363,7 @@ mod tests {
         let hook = |name: &str, loaded| Hook {
             name: name.into(),
             loaded,
+            class: "required".into(),
             ..Hook::default()
         };
         let mut info = GetInfoResponse {

@@ -5,6 +5,7 @@ mod btf;
 mod compile;
 mod layout;
 mod pins;
+mod probe;
 mod programs;
 mod tree;
 
@@ -23,6 +24,7 @@ use aya::{
 pub use btf::BtfError;
 pub use compile::compile;
 use pins::{Earlier, Pins};
+pub use probe::{Probe, probe};
 pub use programs::{Class, HookState};
 use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Value, filter_bit, kind};
 use tokio::io::Interest;

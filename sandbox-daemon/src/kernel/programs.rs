@@ -159,7 +159,10 @@ pub(super) fn attach(
     Ok(attached)
 }
 
-fn link(program: &mut Program, slice: impl AsFd) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+pub(super) fn link(
+    program: &mut Program,
+    slice: impl AsFd,
+) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
     // A link on a cgroup is of the kind "multi" whatever the mode says, and the
     // kernel refuses any other mode for links.
     let mode = CgroupAttachMode::Single;
