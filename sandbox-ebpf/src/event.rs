@@ -3,12 +3,9 @@
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
-use aya_ebpf::{
-    EbpfContext as _,
-    helpers::generated::{
-        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task,
-        bpf_get_current_uid_gid, bpf_ktime_get_boot_ns, bpf_probe_read_kernel_str,
-    },
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_uid_gid,
+    bpf_ktime_get_boot_ns, bpf_probe_read_kernel_str,
 };
 use sandbox_common::{
     Counters, EVENT_VERSION, EXE_BYTES, EventHeader, FileEvent, MAX_DEPTH, NAME_BYTES, NetEvent,

@@ -38,57 +38,50 @@ unsafe fn load<T: Copy>(base: *const u8, offset: &Global<u32>) -> T {
 }
 
 macro_rules! kernel_pointer {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq)]
-        pub struct $name(*const u8);
-
-        impl $name {
-            /// The `n`th argument of a hook that has this type there.
-            #[inline(always)]
-            pub fn arg(ctx: &LsmContext, n: usize) -> Self {
-                Self(ctx.arg(n))
-            }
-
-            #[inline(always)]
-            pub fn is_null(self) -> bool {
-                self.0.is_null()
-            }
-
-            /// For what reads it by probe, outside the verifier's types.
-            #[inline(always)]
-            pub fn raw(self) -> u64 {
-                self.0 as u64
-            }
-        }
+    ($($name:ident: $structure:literal)*) => {
+        $(
+            #[doc = concat!("`struct ", $structure, "`")]
+            #[derive(Clone, Copy, PartialEq, Eq)]
+            pub struct $name(*const u8);
+        )*
     };
 }
 
-kernel_pointer!(
-    /// `struct dentry`
-    Dentry
-);
-kernel_pointer!(
-    /// `struct inode`
-    Inode
-);
-kernel_pointer!(
-    /// `struct super_block`
-    SuperBlock
-);
-kernel_pointer!(
-    /// `struct file`
-    File
-);
-kernel_pointer!(
-    /// `struct path`
-    Path
-);
+kernel_pointer! {
+    Dentry: "dentry"
+    Inode: "inode"
+    SuperBlock: "super_block"
+    File: "file"
+    Path: "path"
+}
+
+/// Types that hooks have as arguments.
+macro_rules! argument {
+    ($($name:ident)*) => {
+        $(
+            impl $name {
+                /// The `n`th argument of a hook that has this type there.
+                #[inline(always)]
+                pub fn arg(ctx: &LsmContext, n: usize) -> Self {
+                    Self(ctx.arg(n))
+                }
+            }
+        )*
+    };
+}
+
+argument! { Dentry File Path }
 
 // SAFETY, for every `load` below: the newtype is made from a hook's argument
 // or a member of that type only, and the offset is that member's.
 
 impl Dentry {
+    /// For what reads it by probe, outside the verifier's types.
+    #[inline(always)]
+    pub fn raw(self) -> u64 {
+        self.0 as u64
+    }
+
     #[inline(always)]
     pub fn parent(self) -> Self {
         Self(unsafe { load(self.0, &DENTRY__D_PARENT) })
@@ -113,6 +106,11 @@ impl Dentry {
 }
 
 impl Inode {
+    #[inline(always)]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     #[inline(always)]
     pub fn ino(self) -> u64 {
         unsafe { load(self.0, &INODE__I_INO) }

@@ -13,7 +13,7 @@ const S_IFMT: u16 = 0o170_000;
 const S_IFREG: u16 = 0o100_000;
 
 /// The hashes by which patterns know a file. Those of a name that cannot be
-/// read are 0, which every policy with patterns refuses; 1 stands for what no
+/// read are `UNREADABLE`, which every policy with patterns refuses; 1 stands for what no
 /// pattern holds for.
 #[derive(Clone, Copy)]
 pub struct Patterns {
@@ -94,8 +94,8 @@ fn narrower(mask: Value, value: Value) -> Value {
     }
 }
 
-/// The hash of the name at an address; `UNREADABLE`: it cannot be read. A function that
-/// the verifier sees as a global one, with a plain number as argument: checked
+/// The hash of the name at an address; `UNREADABLE`: it cannot be read. To the
+/// verifier it is a global function, with a plain number as argument: checked
 /// once, on its own stack, whatever calls it.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -104,7 +104,7 @@ pub extern "C" fn hash(name: u64) -> u64 {
     if read(&mut words, name) {
         name_hash(NAME_SEED.load(), &words)
     } else {
-        0
+        UNREADABLE
     }
 }
 
@@ -116,7 +116,7 @@ pub extern "C" fn suffix(name: u64) -> u64 {
     if read(&mut words, name) {
         suffix_hash(NAME_SEED.load(), &words)
     } else {
-        0
+        UNREADABLE
     }
 }
 
