@@ -124,11 +124,11 @@ async fn drive(
             arrived = signals.next() => match arrived {
                 // Dropping the exchange closes the stream, and the daemon
                 // kills what belongs to it.
-                Arrived::Signal(signal) if asked_to_end || !started.get() => {
+                Arrived::Signal(signal) if asked_to_end && ends(signal) || !started.get() => {
                     return Ok(Exit::signal(signal));
                 }
                 Arrived::Signal(signal) => {
-                    asked_to_end = ends(signal);
+                    asked_to_end |= ends(signal);
                     pass_on(&requests, Request::Signal(signal));
                 }
                 Arrived::WindowChanged => {
