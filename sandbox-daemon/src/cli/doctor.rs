@@ -75,7 +75,11 @@ pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
         release(&read("/proc/sys/kernel/osrelease")),
         btf(Path::new("/sys/kernel/btf/vmlinux")),
         lsm(fs::read_to_string("/sys/kernel/security/lsm"), root),
-        lockdown(fs::read_to_string("/sys/kernel/security/lockdown"), root),
+        lockdown(
+            fs::read_to_string("/sys/kernel/security/lockdown"),
+            root,
+            Path::new("/sys/kernel/security/lsm").exists(),
+        ),
         cgroup(
             &read("/proc/self/mountinfo"),
             &read("/proc/sys/kernel/osrelease"),
@@ -188,7 +192,9 @@ fn lsm(list: io::Result<String>, root: bool) -> Check {
     }
 }
 
-fn lockdown(modes: io::Result<String>, root: bool) -> Check {
+/// A kernel without lockdown has no such file, nor has one whose securityfs is
+/// not mounted.
+fn lockdown(modes: io::Result<String>, root: bool, securityfs: bool) -> Check {
     const NAME: &str = "lockdown not at confidentiality";
     match modes {
         Ok(modes) if modes.contains("[confidentiality]") => Check::missing(
@@ -197,7 +203,7 @@ fn lockdown(modes: io::Result<String>, root: bool) -> Check {
             "boot with `lockdown=integrity` on the kernel's command line",
         ),
         Ok(modes) => Check::met(NAME, modes.trim()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if securityfs && error.kind() == io::ErrorKind::NotFound => {
             Check::met(NAME, "this kernel has no lockdown")
         }
         Err(_) if !root => Check::not_checked(NAME),
@@ -345,9 +351,12 @@ mod tests {
 
     #[test]
     fn only_confidentiality_is_too_much_lockdown() {
-        let state = |modes: &str| lockdown(Ok(modes.to_owned()), true).state;
+        let state = |modes: &str| lockdown(Ok(modes.to_owned()), true, true).state;
         assert_eq!(state("none [integrity] confidentiality\n"), State::Met);
         assert_eq!(state("none integrity [confidentiality]\n"), State::Missing);
+        let absent = |mounted| lockdown(Err(io::ErrorKind::NotFound.into()), true, mounted).state;
+        assert_eq!(absent(true), State::Met);
+        assert_eq!(absent(false), State::Missing);
     }
 
     #[test]
