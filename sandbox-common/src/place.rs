@@ -132,7 +132,7 @@ pub fn suffix_hash(seed: u64, words: &[u64]) -> u64 {
             if byte == 0 {
                 break 'name;
             }
-            if byte == b'.' as u64 {
+            if byte == u64::from(b'.') {
                 hash = seed;
             }
             hash = (hash ^ byte).wrapping_mul(0x0000_0100_0000_01b3);
