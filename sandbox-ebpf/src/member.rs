@@ -64,7 +64,7 @@ pub fn of(sandbox: u64, exec: u64) -> Who {
             ..EMPTY
         };
         // SAFETY: as above.
-        if let Some(value) = unsafe { rules.get(&key) } {
+        if let Some(value) = unsafe { rules.get(key) } {
             return Who::Inside(Member {
                 sandbox,
                 exec,
