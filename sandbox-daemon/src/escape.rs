@@ -27,6 +27,21 @@ pub fn display(bytes: &[u8]) -> String {
     shown
 }
 
+/// Text that is whole, or was escaped before, with what deceives written out.
+/// A backslash stays one.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if deceives(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 fn push_byte(shown: &mut String, byte: u8) {
     // Writing to a string cannot fail.
     let _ = write!(shown, "\\x{byte:02x}");
@@ -45,6 +60,13 @@ fn deceives(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_escaped_before_is_not_escaped_again() {
+        let once = display(b"a\x1b\\b\xff");
+        assert_eq!(printable(&once), once);
+        assert_eq!(printable("a\x1b\u{202e}\n"), "a\\u{1b}\\u{202e}\\n");
+    }
 
     #[test]
     fn ordinary_names_stay_as_they_are() {

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, fmt::Write as _};
 
-use crate::proto::{Denial, Lost, Right, Verdict, denial::Object, lost};
+use crate::{
+    escape::printable,
+    proto::{Denial, Lost, Right, Verdict, denial::Object, lost},
+};
 
 /// How many lines the end of a run has at most.
 pub(super) const SHOWN: usize = 10;
@@ -113,24 +116,6 @@ pub(super) fn lost_line(lost: &Lost) -> String {
         lost::Reason::Unspecified => "no reason given",
     };
     format!("{} refused without a record: {why}", lost.count)
-}
-
-/// A string of the daemon's that holds somebody else's characters: none of
-/// them moves the cursor or turns the line around.
-pub(super) fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        let turns = matches!(
-            character,
-            '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        );
-        if character.is_control() || turns {
-            safe.extend(character.escape_default());
-        } else {
-            safe.push(character);
-        }
-    }
-    safe
 }
 
 fn verdict(verdict: i32) -> &'static str {

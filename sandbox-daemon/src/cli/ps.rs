@@ -5,13 +5,15 @@ use serde::Serialize;
 use super::{
     args::{Output, PsArgs},
     block_on,
-    denials::printable,
     error::{CliError, Exit},
     host::Host,
     json::time,
     print,
 };
-use crate::proto::{Exec, ListSandboxesRequest, Sandbox};
+use crate::{
+    escape::printable,
+    proto::{Exec, ListSandboxesRequest, Sandbox},
+};
 
 /// Prints the caller's sandboxes; root's list has everybody's.
 pub fn ps(args: &PsArgs, host: &Host) -> Result<Exit, CliError> {

@@ -16,7 +16,7 @@ use tonic::Streaming;
 use super::{
     args::{RunArgs, When},
     caller::Caller,
-    denials::{Summary, printable},
+    denials::Summary,
     error::{CliError, Exit},
     host::Host,
     json::Sink,
@@ -26,9 +26,12 @@ use super::{
     tell,
     terminal::RawTerminal,
 };
-use crate::proto::{
-    Exited, Output, RunRequest, RunResponse, Start, Started, exited, run_request::Request,
-    run_response::Response,
+use crate::{
+    escape::printable,
+    proto::{
+        Exited, Output, RunRequest, RunResponse, Start, Started, exited, run_request::Request,
+        run_response::Response,
+    },
 };
 
 /// Requests under way: window sizes and signals beside blocks of stdin.

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
+use crate::escape::printable;
+
 /// A document's text and what to call it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
@@ -299,24 +301,6 @@ pub(super) fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) 
         .filter(|(similarity, _)| *similarity > 0.8)
         .max_by(|one, two| one.0.total_cmp(&two.0))
         .map(|(_, candidate)| candidate)
-}
-
-/// Control characters and directional overrides as escapes: the text goes to
-/// terminals, and others may have written it.
-fn printable(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if hidden(c) {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 #[cfg(test)]
