@@ -3,9 +3,7 @@
 //! the sources of one, and bpf-linker of the same LLVM.
 
 use std::{
-    env,
-    ffi::OsString,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -139,7 +137,7 @@ fn linker() -> Option<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let installed = cache.map(|cache| cache.join("sandboxd/bpf-linker-0.10.3/bin"));
-    let path = env::var_os("PATH").unwrap_or_else(OsString::new);
+    let path = env::var_os("PATH").unwrap_or_default();
     installed
         .into_iter()
         .chain(env::split_paths(&path))

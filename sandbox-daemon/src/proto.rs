@@ -1,6 +1,13 @@
 //! The generated gRPC types of `sandbox.v1`, from `proto/sandbox/v1`.
 
-#![expect(missing_docs, clippy::all, clippy::pedantic, reason = "generated code")]
+#![expect(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
 
 tonic::include_proto!("sandbox.v1");
 

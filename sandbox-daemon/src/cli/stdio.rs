@@ -172,22 +172,21 @@ mod tests {
 
     use super::*;
 
-    fn kind(stdin: bool, stdout: bool, stderr: bool, foreground: bool) -> Kind {
+    fn terminals(stdin: bool, stdout: bool, stderr: bool) -> Terminals {
         Terminals {
             stdin,
             stdout,
             stderr,
         }
-        .kind(foreground)
     }
 
     #[test]
     fn a_terminal_is_never_inherited() {
-        assert_eq!(kind(false, false, false, true), Kind::Inherit);
+        assert_eq!(terminals(false, false, false).kind(true), Kind::Inherit);
         for bits in 1..8 {
+            let some = terminals(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
             for foreground in [false, true] {
-                let chosen = kind(bits & 1 != 0, bits & 2 != 0, bits & 4 != 0, foreground);
-                assert_ne!(chosen, Kind::Inherit, "{bits:03b}");
+                assert_ne!(some.kind(foreground), Kind::Inherit, "{some:?}");
             }
         }
     }
@@ -197,15 +196,15 @@ mod tests {
         let whole = Kind::Pty {
             stderr_apart: false,
         };
-        assert_eq!(kind(true, true, true, true), whole);
+        assert_eq!(terminals(true, true, true).kind(true), whole);
         let apart = Kind::Pty { stderr_apart: true };
-        assert_eq!(kind(true, true, false, true), apart);
+        assert_eq!(terminals(true, true, false).kind(true), apart);
         // `| less`, `< file`, and a log on the terminal alone.
-        assert_eq!(kind(true, false, true, true), Kind::Relay);
-        assert_eq!(kind(false, true, true, true), Kind::Relay);
-        assert_eq!(kind(false, false, true, true), Kind::Relay);
+        assert_eq!(terminals(true, false, true).kind(true), Kind::Relay);
+        assert_eq!(terminals(false, true, true).kind(true), Kind::Relay);
+        assert_eq!(terminals(false, false, true).kind(true), Kind::Relay);
         // `&`: setting the terminal's modes would stop the client.
-        assert_eq!(kind(true, true, true, false), Kind::Relay);
+        assert_eq!(terminals(true, true, true).kind(false), Kind::Relay);
     }
 
     #[test]
