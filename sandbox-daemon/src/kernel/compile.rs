@@ -285,12 +285,15 @@ impl Compiler<'_> {
                 extra: 0,
             },
             IpAddr::V6(address) => {
-                let octets = u128::from_ne_bytes(address.octets());
+                let [ino, extra] = [0, 8].map(|at| {
+                    let half: [u8; 8] = std::array::from_fn(|index| address.octets()[at + index]);
+                    u64::from_ne_bytes(half)
+                });
                 Key {
                     kind: kind::NET6,
                     dev: u32::from(port),
-                    ino: octets as u64,
-                    extra: (octets >> 64) as u64,
+                    ino,
+                    extra,
                 }
             }
         };
