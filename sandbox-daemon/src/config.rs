@@ -24,12 +24,16 @@ pub struct Config {
     pub slice: String,
     /// Where named policies are looked for, in this order.
     pub policy_directories: Vec<PathBuf>,
-    /// Files of named sets; a later one replaces sets of an earlier one.
+    /// Files of named sets, beside those that are built in.
     pub set_files: Vec<PathBuf>,
     /// Below it, `${cache}` of every user and workspace.
     pub cache_directory: PathBuf,
     /// Denials that are kept for `WatchEvents`.
     pub event_buffer: usize,
+    /// Refusals of one exec that are told each at once; more are counted.
+    pub event_burst: u64,
+    /// Refusals of one exec that are told in a second, after a burst.
+    pub event_rate: u64,
     /// What one user may have at a time.
     pub quotas: Quotas,
 }
@@ -44,6 +48,8 @@ pub struct Quotas {
     pub execs: u32,
     /// Open `Run`, `Enroll` and `WatchEvents` calls.
     pub streams: u32,
+    /// Connections to the socket.
+    pub connections: u32,
 }
 
 impl Default for Config {
@@ -55,12 +61,11 @@ impl Default for Config {
                 "/etc/sandboxd/policies".into(),
                 "/usr/lib/sandboxd/policies".into(),
             ],
-            set_files: vec![
-                "/usr/lib/sandboxd/policies/sets.toml".into(),
-                "/etc/sandboxd/sets.toml".into(),
-            ],
+            set_files: vec!["/etc/sandboxd/sets.toml".into()],
             cache_directory: "/var/cache/sandboxd".into(),
             event_buffer: 65_536,
+            event_burst: 4096,
+            event_rate: 512,
             quotas: Quotas::default(),
         }
     }
@@ -72,6 +77,7 @@ impl Default for Quotas {
             sandboxes: 256,
             execs: 1024,
             streams: 1024,
+            connections: 2048,
         }
     }
 }
@@ -80,7 +86,7 @@ impl Default for Quotas {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read `{path}`: {source}")]
+    #[error("cannot read `{path}`")]
     Read {
         /// The file.
         path: PathBuf,
@@ -94,7 +100,7 @@ pub enum ConfigError {
         path: PathBuf,
     },
     /// It is not TOML, or has a key or value that does not belong there.
-    #[error("`{path}` is wrong: {source}")]
+    #[error("`{path}` is wrong")]
     Parse {
         /// The file.
         path: PathBuf,
@@ -168,6 +174,12 @@ impl Config {
         }
         if !(1..=16_777_216).contains(&config.event_buffer) {
             return wrong("event_buffer", "must be 1 to 16777216");
+        }
+        if !(1..=1_000_000).contains(&config.event_burst) {
+            return wrong("event_burst", "must be 1 to 1000000");
+        }
+        if !(1..=1_000_000).contains(&config.event_rate) {
+            return wrong("event_rate", "must be 1 to 1000000");
         }
         Ok(config)
     }

@@ -12,5 +12,6 @@ pub mod kernel;
 pub mod launch;
 pub mod policy;
 pub mod proto;
+pub mod sandbox;
 pub mod selftest;
 pub mod sys;

@@ -172,12 +172,20 @@ impl Journal {
         });
     }
 
-    /// Subscribes; what is published from here on is in the subscription.
-    pub fn subscribe(&self, filter: Filter, from: &Since) -> Result<Subscription, ResumeError> {
+    /// Subscribes to what is published from here on.
+    pub fn follow(&self, filter: Filter) -> Subscription {
+        let mut inner = self.lock();
+        let last = inner.next - 1;
+        inner.subscribe(filter, last)
+    }
+
+    /// Subscribes to what is published from here on, and to what the buffer
+    /// holds of what was before.
+    pub fn subscribe(&self, filter: Filter, since: &Since) -> Result<Subscription, ResumeError> {
         let mut inner = self.lock();
         let last = inner.next - 1;
         let first = inner.next - inner.buffer.len() as u64;
-        let after = match from {
+        let after = match since {
             Since::Now => last,
             Since::Oldest => first - 1,
             Since::After { epoch, .. } if *epoch != self.epoch => {
@@ -186,7 +194,7 @@ impl Journal {
                     current: self.epoch.clone(),
                 });
             }
-            Since::After { sequence, .. } if *sequence + 1 < first || *sequence > last => {
+            Since::After { sequence, .. } if *sequence < first - 1 || *sequence > last => {
                 return Err(ResumeError::Sequence {
                     asked: *sequence,
                     first,
@@ -195,27 +203,7 @@ impl Journal {
             }
             Since::After { sequence, .. } => *sequence,
         };
-        let backlog = inner
-            .buffer
-            .iter()
-            .filter(|denial| denial.sequence > after && filter.admits(&denial.owner))
-            .cloned()
-            .collect();
-        let queue = Arc::new(Queue {
-            filter,
-            waiting: Mutex::new(Waiting {
-                items: VecDeque::new(),
-                lost: 0,
-                closed: inner.closed,
-            }),
-            arrived: Notify::new(),
-        });
-        inner.subscribers.push(Arc::downgrade(&queue));
-        Ok(Subscription {
-            sequence: last,
-            backlog,
-            queue,
-        })
+        Ok(inner.subscribe(filter, after))
     }
 
     /// Ends all subscriptions, once they have been read.
@@ -234,6 +222,30 @@ impl Journal {
 }
 
 impl Inner {
+    fn subscribe(&mut self, filter: Filter, after: u64) -> Subscription {
+        let backlog = self
+            .buffer
+            .iter()
+            .filter(|denial| denial.sequence > after && filter.admits(&denial.owner))
+            .cloned()
+            .collect();
+        let queue = Arc::new(Queue {
+            filter,
+            waiting: Mutex::new(Waiting {
+                items: VecDeque::new(),
+                lost: 0,
+                closed: self.closed,
+            }),
+            arrived: Notify::new(),
+        });
+        self.subscribers.push(Arc::downgrade(&queue));
+        Subscription {
+            sequence: self.next - 1,
+            backlog,
+            queue,
+        }
+    }
+
     fn each(&mut self, owner: &Owner, push: impl Fn(&Queue)) {
         self.subscribers.retain(|queue| {
             let Some(queue) = queue.upgrade() else {

@@ -14,7 +14,7 @@ mod scope;
 
 pub use decode::DecodeError;
 pub use journal::{Filter, Item, Journal, LossReason, ResumeError, Since, Subscription};
-pub use mounts::Mounts;
+pub use mounts::{Mounts, SharedMounts};
 pub use scope::{Events, Owner, Rules, Scope};
 
 /// One refused operation, in the user's terms.

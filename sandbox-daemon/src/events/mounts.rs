@@ -2,9 +2,15 @@
 //! file system's root becomes one that the user knows.
 
 use std::{
+    cmp::Reverse,
     fs::File,
     io::{self, Read as _, Seek as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::{Arc, Mutex},
 };
+
+use crate::sys::{Mount, parse_mountinfo};
 
 /// A path as the kernel's walk met it: from its file system's root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +31,8 @@ pub struct Mounts {
     mounts: Vec<Mount>,
 }
 
-struct Mount {
-    dev: u32,
-    root: Vec<u8>,
-    point: Vec<u8>,
-}
+/// Mounts that several execs see.
+pub type SharedMounts = Arc<Mutex<Mounts>>;
 
 impl Mounts {
     /// Reads an open `mountinfo`.
@@ -43,15 +46,11 @@ impl Mounts {
     }
 
     /// Mounts that never change.
-    #[must_use]
-    pub fn parse(mountinfo: &[u8]) -> Self {
-        Self {
+    pub fn parse(mountinfo: &[u8]) -> io::Result<Self> {
+        Ok(Self {
             source: None,
-            mounts: mountinfo
-                .split(|&b| b == b'\n')
-                .filter_map(parse_line)
-                .collect(),
-        }
+            mounts: parse_mountinfo(mountinfo).map_err(io::Error::other)?,
+        })
     }
 
     /// The place as a path of the namespace. Reads the mounts anew if it is on
@@ -81,10 +80,11 @@ impl Mounts {
         self.mounts
             .iter()
             .filter(|mount| mount.dev == place.dev)
-            .filter_map(|mount| Some((mount, below(&mount.root, &place.path)?)))
-            .max_by_key(|(mount, _)| (mount.root.len(), std::cmp::Reverse(mount.point.len())))
-            .map(|(mount, rest)| {
-                let point = mount.point.strip_suffix(b"/").unwrap_or(&mount.point);
+            .map(|mount| (bytes(&mount.root), bytes(&mount.point)))
+            .filter_map(|(root, point)| Some((root, point, below(root, &place.path)?)))
+            .max_by_key(|(root, point, _)| (root.len(), Reverse(point.len())))
+            .map(|(_, point, rest)| {
+                let point = point.strip_suffix(b"/").unwrap_or(point);
                 let path = [point, rest].concat();
                 if path.is_empty() { b"/".to_vec() } else { path }
             })
@@ -97,9 +97,13 @@ impl Mounts {
         let mut text = Vec::new();
         source.rewind()?;
         source.read_to_end(&mut text)?;
-        self.mounts = Self::parse(&text).mounts;
+        self.mounts = Self::parse(&text)?.mounts;
         Ok(())
     }
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }
 
 /// What of `path` lies below `root`: empty, or starting with a slash.
@@ -110,43 +114,6 @@ fn below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
         [b'/', ..] => Some(rest),
         _ => None,
     }
-}
-
-/// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS ...`
-fn parse_line(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&b| b == b' ').skip(2);
-    let dev = std::str::from_utf8(fields.next()?).ok()?;
-    let (major, minor) = dev.split_once(':')?;
-    Some(Mount {
-        dev: major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?,
-        root: unescape(fields.next()?),
-        point: unescape(fields.next()?),
-    })
-}
-
-/// mountinfo writes space, tab, newline and backslash as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, tail)) = rest.split_first() {
-        rest = tail;
-        if let (
-            b'\\',
-            [
-                a @ b'0'..=b'3',
-                b @ b'0'..=b'7',
-                c @ b'0'..=b'7',
-                after @ ..,
-            ],
-        ) = (first, tail)
-        {
-            bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-            rest = after;
-        } else {
-            bytes.push(first);
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -168,7 +135,7 @@ mod tests {
             path: path.to_vec(),
             truncated: false,
         };
-        String::from_utf8(Mounts::parse(MOUNTINFO).locate(&place)).unwrap()
+        String::from_utf8(Mounts::parse(MOUNTINFO).unwrap().locate(&place)).unwrap()
     }
 
     const ROOT: u32 = 8 << 20 | 1;
@@ -203,13 +170,21 @@ mod tests {
             path: b"/deep/down".to_vec(),
             truncated: true,
         };
-        assert_eq!(Mounts::parse(MOUNTINFO).locate(&place), b".../deep/down");
+        assert_eq!(
+            Mounts::parse(MOUNTINFO).unwrap().locate(&place),
+            b".../deep/down"
+        );
     }
 
     #[test]
     fn the_mounts_of_this_process_are_read() {
         let source = File::open("/proc/self/mountinfo").unwrap();
         let mounts = Mounts::new(source).unwrap();
-        assert!(mounts.mounts.iter().any(|mount| mount.point == b"/"));
+        assert!(
+            mounts
+                .mounts
+                .iter()
+                .any(|mount| mount.point == Path::new("/"))
+        );
     }
 }

@@ -13,7 +13,7 @@ use sandbox_common::{builtin, builtin_label};
 use tokio::sync::{Notify, watch};
 
 use super::{
-    Journal, LossReason, Mounts, Object, Refusal,
+    Journal, LossReason, Object, Refusal, SharedMounts,
     decode::{Record, Target, decode},
     fold::Fold,
 };
@@ -93,7 +93,7 @@ impl Rules {
 pub struct Scope {
     owner: Arc<Owner>,
     rules: Arc<Rules>,
-    mounts: Mutex<Mounts>,
+    mounts: SharedMounts,
     fold: Mutex<Fold>,
     arrived: watch::Sender<u64>,
 }
@@ -101,11 +101,11 @@ pub struct Scope {
 impl Scope {
     /// A scope of which nothing has arrived.
     #[must_use]
-    pub fn new(owner: Owner, rules: Arc<Rules>, mounts: Mounts) -> Self {
+    pub fn new(owner: Owner, rules: Arc<Rules>, mounts: SharedMounts) -> Self {
         Self {
             owner: Arc::new(owner),
             rules,
-            mounts: Mutex::new(mounts),
+            mounts,
             fold: Mutex::default(),
             arrived: watch::Sender::new(0),
         }
@@ -299,7 +299,7 @@ mod tests {
     use sandbox_common::{EventHeader, Operation, Right};
 
     use super::{
-        super::{Filter, Item, Since, decode::tests::Raw},
+        super::{Filter, Item, Mounts, Since, decode::tests::Raw},
         *,
     };
 
@@ -319,10 +319,8 @@ mod tests {
             sandbox: "s".into(),
             exec: exec.into(),
         };
-        events.expect(
-            cgroup,
-            Scope::new(owner, rules.into(), Mounts::parse(MOUNTINFO)),
-        )
+        let mounts = Arc::new(Mutex::new(Mounts::parse(MOUNTINFO).unwrap()));
+        events.expect(cgroup, Scope::new(owner, rules.into(), mounts))
     }
 
     fn raw(exec: u64, rule: u32) -> Vec<u8> {

@@ -50,17 +50,27 @@ const VARIABLES: [(&str, &str); 24] = [
     ("ZIG_GLOBAL_CACHE_DIR", "zig"),
 ];
 
+/// Where the cache of this user and workspace is, whether it is there or not.
+pub fn cache_path(root: &Path, uid: u32, workspace: Option<&Path>) -> PathBuf {
+    let leaf = workspace.map_or_else(|| "none".to_owned(), name);
+    root.join(uid.to_string()).join(leaf)
+}
+
 /// Makes the directory for this user and workspace if it is missing.
-pub fn cache_dir(root: &Path, account: &Account, workspace: &Path) -> Result<PathBuf, LaunchError> {
-    let user = root.join(account.uid.to_string());
-    let leaf = user.join(name(workspace));
+pub fn cache_dir(
+    root: &Path,
+    account: &Account,
+    workspace: Option<&Path>,
+) -> Result<PathBuf, LaunchError> {
+    let leaf = cache_path(root, account.uid, workspace);
+    let user = leaf.parent().unwrap_or(root);
     let failed = |path: &Path, source| LaunchError::Cache {
         path: path.to_owned(),
         source,
     };
     own_dir(root, 0o755, (0, 0)).map_err(|source| failed(root, source))?;
     // Others cannot see for which workspaces there are caches.
-    own_dir(&user, 0o711, (0, 0)).map_err(|source| failed(&user, source))?;
+    own_dir(user, 0o711, (0, 0)).map_err(|source| failed(user, source))?;
     own_dir(&leaf, 0o700, (account.uid, account.gid)).map_err(|source| failed(&leaf, source))?;
     Ok(leaf)
 }

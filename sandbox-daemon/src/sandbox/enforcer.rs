@@ -1,0 +1,82 @@
+//! What the registry needs of the kernel. A trait, so that everything above
+//! it is tested on machines that refuse LSM programs.
+
+use std::error::Error;
+
+use sandbox_common::Counters;
+
+use crate::{launch::View, policy::Policy};
+
+/// Carries out policies.
+pub trait Enforcer: Send + Sync + 'static {
+    /// Puts a policy in force, in the place of an earlier one: when it
+    /// returns, every later check uses the new one.
+    fn install(&self, installation: &Installation<'_>) -> Result<(), EnforceError>;
+
+    /// Forgets the policy of a sandbox that is gone.
+    fn remove(&self, sandbox: u64);
+
+    /// Counts the refusals of an exec from now on.
+    fn watch_exec(&self, exec: u64) -> Result<(), EnforceError>;
+
+    /// What was counted.
+    fn counters(&self, exec: u64) -> Counters;
+
+    /// Stops counting.
+    fn unwatch_exec(&self, exec: u64);
+
+    /// What is loaded.
+    fn state(&self) -> EnforcerState;
+}
+
+/// A policy to be put in force.
+pub struct Installation<'a> {
+    /// Cgroup id of the sandbox.
+    pub sandbox: u64,
+    /// What to enforce.
+    pub policy: &'a Policy,
+    /// Where its places are looked up.
+    pub view: &'a View,
+    /// Names this policy in records.
+    pub generation: u32,
+}
+
+/// Why a policy is not in force.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EnforceError(pub Box<dyn Error + Send + Sync>);
+
+/// What is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct EnforcerState {
+    /// The walls.
+    pub walls: Vec<WallState>,
+    /// The programs.
+    pub hooks: Vec<HookState>,
+}
+
+/// One side of the boundary.
+#[derive(Clone, Debug)]
+pub struct WallState {
+    /// files, network, scope
+    pub name: &'static str,
+    /// Whether it stands.
+    pub in_force: bool,
+    /// What it does, or why it does not stand.
+    pub detail: String,
+}
+
+/// One program.
+#[derive(Clone, Debug)]
+pub struct HookState {
+    /// Of the hook.
+    pub name: String,
+    /// lsm, cgroup
+    pub kind: &'static str,
+    /// Whether it is attached.
+    pub loaded: bool,
+    /// required, recommended, optional
+    pub class: &'static str,
+    /// What the verifier walked through.
+    pub verified_instructions: u32,
+}

@@ -1,0 +1,504 @@
+//! Running a command: the life of a `Run` stream, from `started` to `exited`.
+
+use std::{
+    ffi::CString,
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::{sync::mpsc, time::MissedTickBehavior};
+use tokio_stream::Stream;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target, Variable,
+    environment::Ingredients,
+    exec::Kind,
+    registry::flatten,
+    stdio::End,
+    streams::{Feeder, Pumps, Streams},
+};
+use crate::{
+    events::{Item, Subscription, escape},
+    launch::{Account, Child, Command, ExitStatus, Limits, Size, foreground_group, signal_group},
+};
+
+/// How often subscribers are told of losses while an exec runs.
+const TELL_LOSSES: Duration = Duration::from_secs(1);
+
+/// A command to run.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// Where.
+    pub target: Target,
+    /// Name and arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Absolute; `None`: the workspace, or the home directory without one.
+    pub cwd: Option<PathBuf>,
+    /// The caller's environment, from which the policy picks.
+    pub env: Vec<Variable>,
+    /// Set whatever the policy says.
+    pub env_set: Vec<Variable>,
+    /// Its standard streams.
+    pub stdio: Stdio,
+    /// File creation mask.
+    pub umask: Option<u32>,
+    /// When it is killed.
+    pub deadline: Option<Instant>,
+}
+
+/// Where the standard streams of a command lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdio {
+    /// Over the call.
+    Relay,
+    /// To the caller's own descriptors; its start time proves who it is.
+    Inherit {
+        /// Field 22 of `/proc/PID/stat`.
+        start_time: u64,
+    },
+    /// To a pseudo-terminal.
+    Pty {
+        /// Its size.
+        size: Size,
+        /// stderr is a pipe of its own.
+        stderr_apart: bool,
+    },
+}
+
+/// What a caller sends to a running command.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// For stdin.
+    Stdin(Bytes),
+    /// No more of it.
+    CloseStdin,
+    /// A signal, by its number.
+    Signal(i32),
+    /// Of the pseudo-terminal.
+    WindowSize(Size),
+    /// Nobody reads it any more.
+    CloseOutput(OutputStream),
+}
+
+/// One of a command's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Descriptor 1.
+    Stdout,
+    /// Descriptor 2.
+    Stderr,
+}
+
+/// What a running command sends.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// First.
+    Started(Started),
+    /// What it wrote.
+    Bytes(OutputStream, Bytes),
+    /// What it was refused.
+    Item(Item),
+    /// Last.
+    Exited(Exited),
+}
+
+/// A command runs.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Where.
+    pub sandbox: String,
+    /// Its exec.
+    pub exec: String,
+    /// Its first process.
+    pub pid: u32,
+    /// Of the policy in force.
+    pub policy_name: String,
+    /// Of the policy in force.
+    pub policy_digest: String,
+    /// Names of the caller's variables that did not come in.
+    pub withheld_env: Vec<String>,
+    /// Nothing is refused, only told.
+    pub observe: bool,
+}
+
+/// A command ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exited {
+    /// As wait(2) has it.
+    pub status: ExitStatus,
+    /// Why it was killed, if it was.
+    pub cause: Option<Cause>,
+    /// Its refusals.
+    pub ending: Ending,
+}
+
+impl Registry {
+    /// Runs a command; returns once it runs, or does not. From then on its
+    /// life is `output`'s: when nobody can receive from it any more, all that
+    /// runs is killed.
+    pub async fn run(
+        self: &Arc<Self>,
+        caller: &Caller,
+        spec: RunSpec,
+        input: Pin<Box<dyn Stream<Item = Input> + Send>>,
+        output: mpsc::Sender<Output>,
+    ) -> Result<(), SandboxError> {
+        self.may_run(caller)?;
+        let (registry, caller) = (self.clone(), caller.clone());
+        // To its end even if the caller goes away, so that nothing is left.
+        let started = tokio::spawn(async move {
+            let (sandbox, one_shot) = registry.target(&caller, &spec.target).await?;
+            let begun = registry
+                .begin(&caller, &spec, &sandbox, input, output)
+                .await;
+            match begun {
+                Ok(life) => {
+                    tokio::spawn(life.live(one_shot));
+                    Ok(())
+                }
+                Err(error) => {
+                    if one_shot {
+                        registry.remove(sandbox, Cause::Request).await?;
+                    }
+                    Err(error)
+                }
+            }
+        });
+        flatten(started.await)
+    }
+
+    /// The sandbox for an exec, and whether it is for that one alone.
+    pub(super) async fn target(
+        self: &Arc<Self>,
+        caller: &Caller,
+        target: &Target,
+    ) -> Result<(Arc<Sandbox>, bool), SandboxError> {
+        Ok(match target {
+            Target::Existing(id) => (self.get(caller, id)?, false),
+            Target::OneShot(spec) => (self.make(caller, spec.clone(), true).await?, true),
+        })
+    }
+
+    /// Commands are started outside of whatever confines the caller.
+    fn may_run(&self, caller: &Caller) -> Result<(), SandboxError> {
+        let Some(peer) = &caller.peer else {
+            return Ok(());
+        };
+        let confined = peer.confinement(self.slice())?;
+        if confined.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<_> = confined.iter().map(ToString::to_string).collect();
+        Err(SandboxError::Confined(reasons.join(", ")))
+    }
+
+    async fn begin(
+        self: &Arc<Self>,
+        caller: &Caller,
+        spec: &RunSpec,
+        sandbox: &Arc<Sandbox>,
+        input: Pin<Box<dyn Stream<Item = Input> + Send>>,
+        output: mpsc::Sender<Output>,
+    ) -> Result<Life, SandboxError> {
+        let shown = spec.argv.iter().map(|it| escape::display(it)).collect();
+        let (exec, denials) = Exec::begin(self, sandbox, shown, Kind::Run)?;
+        match self.spawn(caller, spec, sandbox, &exec).await {
+            Ok(spawned) => Ok(Life {
+                registry: self.clone(),
+                exec,
+                denials,
+                child: spawned.child,
+                streams: spawned.streams,
+                started: spawned.started,
+                deadline: spec.deadline,
+                input,
+                output,
+            }),
+            Err(error) => {
+                exec.end(self).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn spawn(
+        self: &Arc<Self>,
+        caller: &Caller,
+        spec: &RunSpec,
+        sandbox: &Arc<Sandbox>,
+        exec: &Arc<Exec>,
+    ) -> Result<Spawned, SandboxError> {
+        let account = caller.account(sandbox.account.uid)?;
+        let policy = sandbox.policy();
+        let environment = Ingredients {
+            policy: &policy.policy.env,
+            caller: &spec.env,
+            insisted: &spec.env_set,
+            account: &account,
+            cache: policy.cache.as_deref(),
+            sandbox: &sandbox.id,
+            policy_name: &policy.policy.name,
+        }
+        .compose()?;
+        let (streams, theirs) = Streams::open(caller, &account, spec.stdio)?;
+        let cgroup = exec
+            .cgroup()
+            .try_clone_dir()
+            .map_err(|source| SandboxError::Step {
+                what: "duplicate a descriptor",
+                source,
+            })?;
+        let command = Command {
+            argv: arguments(&spec.argv)?,
+            env: environment.variables,
+            cwd: working_directory(spec.cwd.as_ref(), sandbox, &account)?,
+            limits: limits(caller),
+            account,
+            cgroup,
+            stdin: theirs.stdin,
+            stdout: theirs.stdout,
+            stderr: theirs.stderr,
+            controlling_terminal: matches!(spec.stdio, Stdio::Pty { .. }),
+            umask: spec.umask.unwrap_or(0o022) & 0o777,
+        };
+        let place = sandbox.clone();
+        let child = tokio::task::spawn_blocking(move || Ok(place.view.spawn(command)?));
+        let child = flatten(child.await)?;
+        exec.set_pid(child.pid);
+        if exec.cause().is_some() {
+            // It was killed before there was anything to kill.
+            exec.cgroup().kill()?;
+        }
+        Ok(Spawned {
+            started: Started {
+                sandbox: sandbox.id.clone(),
+                exec: exec.id.clone(),
+                pid: child.pid,
+                policy_name: policy.policy.name.clone(),
+                policy_digest: policy.policy.digest.clone(),
+                withheld_env: environment.withheld,
+                observe: policy.policy.mode == crate::policy::Mode::Observe,
+            },
+            child,
+            streams,
+        })
+    }
+}
+
+struct Spawned {
+    child: Child,
+    streams: Streams,
+    started: Started,
+}
+
+/// A running command, and the call that it belongs to.
+struct Life {
+    registry: Arc<Registry>,
+    exec: Arc<Exec>,
+    denials: Subscription,
+    child: Child,
+    streams: Streams,
+    started: Started,
+    deadline: Option<Instant>,
+    input: Pin<Box<dyn Stream<Item = Input> + Send>>,
+    output: mpsc::Sender<Output>,
+}
+
+impl Life {
+    async fn live(self, one_shot: bool) {
+        let Self {
+            registry,
+            exec,
+            denials,
+            child,
+            mut streams,
+            started,
+            deadline,
+            input,
+            output,
+        } = self;
+        // Nobody receiving is noticed below.
+        let _ = output.send(Output::Started(started)).await;
+        let ended = CancellationToken::new();
+        let mut pumps = Pumps::start(&mut streams, &output, &ended);
+        let told = output.clone();
+        let telling = tell(denials, ended.clone(), move |item| {
+            let told = told.clone();
+            async move { told.send(Output::Item(item)).await.is_ok() }
+        });
+        let telling = AbortOnDropHandle::new(tokio::spawn(telling));
+        let (control, controls) = mpsc::channel(16);
+        let feeder = Feeder::new(&mut streams, control);
+        let feeding = AbortOnDropHandle::new(tokio::spawn(feeder.feed(input)));
+        let watch = Watch {
+            registry: &registry,
+            exec: &exec,
+            child: &child,
+            terminal: streams.terminal.take(),
+            output: &output,
+            deadline,
+        };
+        let status = watch.until_exit(controls, &mut pumps).await;
+        drop((feeding, watch));
+        let cause = exec.cause().filter(|_| status == ExitStatus::Signal(9));
+        let ending = exec.end(&registry).await;
+        if one_shot {
+            let removed = registry.remove(exec.sandbox.clone(), Cause::Request).await;
+            if let Err(error) = removed {
+                tracing::error!(sandbox = exec.sandbox.id, %error, "cannot remove a sandbox");
+            }
+        }
+        // Nothing writes any more and nothing is refused any more: what is in
+        // the pipes and in the queue is all there is.
+        ended.cancel();
+        pumps.finish().await;
+        let _ = telling.await;
+        let exited = Exited {
+            status,
+            cause,
+            ending,
+        };
+        let _ = output.send(Output::Exited(exited)).await;
+    }
+}
+
+/// What is watched until the first process ends.
+struct Watch<'a> {
+    registry: &'a Registry,
+    exec: &'a Exec,
+    child: &'a Child,
+    terminal: Option<End>,
+    output: &'a mpsc::Sender<Output>,
+    deadline: Option<Instant>,
+}
+
+impl Watch<'_> {
+    async fn until_exit(
+        &self,
+        mut controls: mpsc::Receiver<Input>,
+        pumps: &mut Pumps,
+    ) -> ExitStatus {
+        let mut losses = tokio::time::interval(TELL_LOSSES);
+        losses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let exit = self.child.wait();
+        tokio::pin!(exit);
+        let (mut gone, mut late) = (false, false);
+        loop {
+            tokio::select! {
+                status = &mut exit => return status.unwrap_or_else(|error| {
+                    tracing::error!(exec = self.exec.id, %error, "cannot wait for a command");
+                    ExitStatus::Signal(9)
+                }),
+                Some(input) = controls.recv() => self.act(&input, pumps),
+                () = self.output.closed(), if !gone => {
+                    gone = true;
+                    self.kill(Cause::Request);
+                }
+                () = sleep_until(self.deadline), if !late => {
+                    late = true;
+                    self.kill(Cause::Timeout);
+                }
+                _ = losses.tick() => self.exec.tell_losses(self.registry),
+            }
+        }
+    }
+
+    fn kill(&self, cause: Cause) {
+        if let Err(error) = self.exec.kill(cause) {
+            tracing::error!(exec = self.exec.id, %error, "cannot kill an exec");
+        }
+    }
+
+    fn act(&self, input: &Input, pumps: &mut Pumps) {
+        let done = match input {
+            Input::Signal(signal) => self.signal(*signal),
+            Input::WindowSize(size) => self.resize(*size),
+            Input::CloseOutput(stream) => {
+                pumps.close(*stream);
+                Ok(())
+            }
+            Input::Stdin(_) | Input::CloseStdin => Ok(()),
+        };
+        if let Err(error) = done {
+            // A process that has just ended, or a number that is no signal.
+            tracing::debug!(exec = self.exec.id, %error, "a request to a command failed");
+        }
+    }
+
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        let Some(terminal) = &self.terminal else {
+            return self.child.signal_group(signal);
+        };
+        let Some(group) = foreground_group(terminal.fd())? else {
+            return self.child.signal_group(signal);
+        };
+        signal_group(self.exec.cgroup(), group, signal).map_err(io::Error::other)
+    }
+
+    fn resize(&self, size: Size) -> io::Result<()> {
+        match &self.terminal {
+            Some(terminal) => size.apply(terminal.fd()).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Hands on refusals until the exec has ended, and then those that are left.
+pub(super) async fn tell<F: Future<Output = bool>>(
+    mut denials: Subscription,
+    ended: CancellationToken,
+    hand_on: impl Fn(Item) -> F,
+) {
+    loop {
+        let item = tokio::select! {
+            item = denials.next() => item,
+            () = ended.cancelled() => denials.try_next(),
+        };
+        let Some(item) = item else { return };
+        if !hand_on(item).await {
+            return;
+        }
+    }
+}
+
+pub(super) async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn arguments(argv: &[Vec<u8>]) -> Result<Vec<CString>, SandboxError> {
+    if argv.is_empty() {
+        return Err(SandboxError::invalid("argv", "is empty"));
+    }
+    argv.iter()
+        .map(|argument| CString::new(argument.clone()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| SandboxError::invalid("argv", "holds a NUL byte"))
+}
+
+fn working_directory(
+    cwd: Option<&PathBuf>,
+    sandbox: &Sandbox,
+    account: &Account,
+) -> Result<CString, SandboxError> {
+    let cwd = cwd.or(sandbox.workspace.as_ref()).unwrap_or(&account.home);
+    if !cwd.is_absolute() {
+        return Err(SandboxError::invalid("cwd", "must be an absolute path"));
+    }
+    CString::new(cwd.as_os_str().as_bytes())
+        .map_err(|_| SandboxError::invalid("cwd", "holds a NUL byte"))
+}
+
+/// The caller's own, as if it had started the command itself.
+fn limits(caller: &Caller) -> Option<Limits> {
+    let peer = caller.peer.as_ref()?;
+    Limits::of_process(peer.pid()).ok()
+}

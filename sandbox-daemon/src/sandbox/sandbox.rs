@@ -1,0 +1,280 @@
+//! One sandbox: its cgroup, its view of the file system, the policy in force.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    Enforcer, Exec, Installation, PolicySource, SandboxError, Spec,
+    policies::{Loaded, Policies},
+    quota::Share,
+};
+use crate::{
+    cgroup::Cgroup,
+    events::{Mounts, Rules, SharedMounts},
+    launch::{
+        Account, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path, open_workspace,
+    },
+    policy::{Access, Additions, Diagnostics, Expansion, Place, Policy},
+};
+
+/// A sandbox that is there.
+pub struct Sandbox {
+    /// 12 hexadecimal digits, also the name of its cgroup.
+    pub id: String,
+    /// As asked for.
+    pub spec: Spec,
+    /// Whose it is.
+    pub account: Account,
+    /// The real path of its workspace.
+    pub workspace: Option<PathBuf>,
+    /// Since when.
+    pub created: SystemTime,
+    /// Whether it dies with its only exec.
+    pub one_shot: bool,
+    pub(super) cgroup: Cgroup,
+    pub(super) view: View,
+    pub(super) mounts: SharedMounts,
+    pub(super) rules: Arc<Rules>,
+    pub(super) state: Mutex<State>,
+    /// One update at a time.
+    pub(super) updating: tokio::sync::Mutex<()>,
+    pub(super) gone: watch::Sender<bool>,
+    _share: Share,
+}
+
+/// What of a sandbox changes.
+pub(super) struct State {
+    pub(super) policy: Arc<InForce>,
+    pub(super) execs: Vec<Arc<Exec>>,
+    /// When the last exec ended; meaningless while there are execs.
+    pub(super) idle_since: Instant,
+    /// Of execs that have ended.
+    pub(super) denied: u64,
+    pub(super) lost: u64,
+    pub(super) closing: bool,
+}
+
+/// A policy in force.
+pub struct InForce {
+    /// What it says.
+    pub policy: Policy,
+    /// Where it is from.
+    pub source: PolicySource,
+    /// Changes with every update.
+    pub etag: String,
+    /// `${cache}`, if it is granted.
+    pub cache: Option<PathBuf>,
+}
+
+/// What sandboxes are made with.
+pub(super) struct Ground {
+    pub(super) enforcer: Arc<dyn Enforcer>,
+    pub(super) policies: Policies,
+    pub(super) cache_directory: PathBuf,
+    pub(super) epoch: String,
+}
+
+/// What one sandbox is made of.
+pub(super) struct Parts {
+    pub(super) id: String,
+    pub(super) spec: Spec,
+    pub(super) account: Account,
+    pub(super) cgroup: Cgroup,
+    pub(super) generation: u32,
+    pub(super) one_shot: bool,
+    pub(super) share: Share,
+}
+
+impl Ground {
+    /// Makes a sandbox in a cgroup that is there. If it fails, the cgroup is
+    /// the caller's to remove; nothing else is left.
+    pub(super) fn build(&self, parts: Parts) -> Result<Sandbox, SandboxError> {
+        let account = parts.account;
+        let workspace = parts
+            .spec
+            .workspace
+            .as_deref()
+            .map(|path| open_workspace(&account, path))
+            .transpose()?;
+        let source = parts.spec.policy.clone();
+        let (policy, _) = self.resolve(&source, &account, workspace.as_deref())?;
+        let cache = self.make_cache(&policy, &account, workspace.as_deref())?;
+        let view = View::new(ViewSpec {
+            account: account.clone(),
+            keep: granted(&policy, workspace.as_deref()),
+            private_places: true,
+        })?;
+        let mounts = view
+            .call(|| std::fs::File::open("/proc/thread-self/mountinfo").and_then(Mounts::new))
+            .map_err(LaunchError::Mounts)?;
+        let rules = Arc::new(Rules::default());
+        name_rules(&rules, parts.generation, &policy);
+        self.enforcer.install(&Installation {
+            sandbox: parts.cgroup.id(),
+            policy: &policy,
+            view: &view,
+            generation: parts.generation,
+        })?;
+        let in_force = InForce {
+            policy,
+            source,
+            etag: self.etag(parts.generation),
+            cache,
+        };
+        Ok(Sandbox {
+            id: parts.id,
+            spec: parts.spec,
+            account,
+            workspace,
+            created: SystemTime::now(),
+            one_shot: parts.one_shot,
+            cgroup: parts.cgroup,
+            view,
+            mounts: Arc::new(Mutex::new(mounts)),
+            rules,
+            state: Mutex::new(State {
+                policy: Arc::new(in_force),
+                execs: Vec::new(),
+                idle_since: Instant::now(),
+                denied: 0,
+                lost: 0,
+                closing: false,
+            }),
+            updating: tokio::sync::Mutex::new(()),
+            gone: watch::Sender::new(false),
+            _share: parts.share,
+        })
+    }
+
+    /// Puts another policy in force.
+    pub(super) fn update(
+        &self,
+        sandbox: &Sandbox,
+        source: PolicySource,
+        generation: u32,
+    ) -> Result<(), SandboxError> {
+        let account = &sandbox.account;
+        let workspace = sandbox.workspace.as_deref();
+        let (policy, _) = self.resolve(&source, account, workspace)?;
+        let cache = self.make_cache(&policy, account, workspace)?;
+        // Before the first record of this generation can come.
+        name_rules(&sandbox.rules, generation, &policy);
+        self.enforcer.install(&Installation {
+            sandbox: sandbox.cgroup.id(),
+            policy: &policy,
+            view: &sandbox.view,
+            generation,
+        })?;
+        sandbox.lock().policy = Arc::new(InForce {
+            policy,
+            source,
+            etag: self.etag(generation),
+            cache,
+        });
+        Ok(())
+    }
+
+    /// Parses a policy for a user and a workspace; with what it warns of.
+    pub(super) fn resolve(
+        &self,
+        source: &PolicySource,
+        account: &Account,
+        workspace: Option<&Path>,
+    ) -> Result<(Policy, Diagnostics), SandboxError> {
+        let Loaded { document, file } = self.policies.load(source)?;
+        let expansion = Expansion {
+            home: account.home.clone(),
+            workspace: workspace.map(Path::to_path_buf),
+            tmp: PRIVATE_PLACES.iter().map(PathBuf::from).collect(),
+            cache: cache_path(&self.cache_directory, account.uid, workspace),
+        };
+        let additions = Additions {
+            read: source.extra_read.clone(),
+            write: source.extra_write.clone(),
+            origin: file,
+        };
+        let policy = document
+            .resolve(&expansion, &additions)
+            .map_err(SandboxError::Policy)?;
+        Ok((policy, document.warnings().clone()))
+    }
+
+    /// Makes `${cache}` if the policy grants it.
+    fn make_cache(
+        &self,
+        policy: &Policy,
+        account: &Account,
+        workspace: Option<&Path>,
+    ) -> Result<Option<PathBuf>, SandboxError> {
+        let cache = cache_path(&self.cache_directory, account.uid, workspace);
+        let granted = policy.files.iter().any(|rule| {
+            rule.access == Access::Write
+                && matches!(&rule.place, Place::Path(path) if path.starts_with(&cache))
+        });
+        if !granted {
+            return Ok(None);
+        }
+        Ok(Some(cache_dir(&self.cache_directory, account, workspace)?))
+    }
+
+    fn etag(&self, generation: u32) -> String {
+        format!("{}-{generation}", self.epoch)
+    }
+}
+
+impl Sandbox {
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<InForce> {
+        self.lock().policy.clone()
+    }
+
+    /// What runs in it.
+    pub fn execs(&self) -> Vec<Arc<Exec>> {
+        self.lock().execs.clone()
+    }
+
+    /// Refused and lost since it was made.
+    pub fn counts(&self, enforcer: &dyn Enforcer) -> (u64, u64) {
+        let state = self.lock();
+        let mut counts = (state.denied, state.lost);
+        for exec in &state.execs {
+            let counters = enforcer.counters(exec.cgroup_id());
+            counts.0 += counters.denied;
+            counts.1 += counters.limited + counters.dropped;
+        }
+        counts
+    }
+
+    /// When it is to be deleted unless something is run in it until then.
+    pub(super) fn expires(&self) -> Option<Instant> {
+        let state = self.lock();
+        let idle = state.execs.is_empty() && !state.closing && !self.one_shot;
+        let timeout: Duration = self.spec.idle_timeout;
+        idle.then(|| state.idle_since + timeout)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Places that have to be seen inside although they are below a directory
+/// that is private there.
+fn granted(policy: &Policy, workspace: Option<&Path>) -> Vec<PathBuf> {
+    let granted = policy.files.iter().filter_map(|rule| match &rule.place {
+        Place::Path(path) if rule.access != Access::Deny => Some(path.as_path()),
+        _ => None,
+    });
+    granted.chain(workspace).map(Path::to_path_buf).collect()
+}
+
+fn name_rules(rules: &Rules, generation: u32, policy: &Policy) {
+    let labels = policy.files.iter().map(|rule| rule.label.as_str().into());
+    let network = format!("network {}", policy.network.mode.as_str());
+    rules.put(generation, &policy.digest, &network, labels.collect());
+}

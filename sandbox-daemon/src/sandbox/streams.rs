@@ -1,0 +1,236 @@
+//! The standard streams of a running command: opened, pumped to the caller
+//! and fed by it.
+
+use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use tokio::{
+    io::Interest,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+};
+use tokio_stream::{Stream, StreamExt as _};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{Caller, Input, Output, OutputStream, SandboxError, Stdio, stdio::End};
+use crate::launch::{Account, open_pty};
+
+/// What a caller may send to a stdin that nobody reads before a signal behind
+/// it is held up too.
+const STDIN_BYTES: u32 = 1 << 20;
+
+/// What a terminal takes for the end of its input (`VEOF`, Ctrl-D).
+const END_OF_INPUT: &[u8] = &[4];
+
+/// The daemon's ends.
+pub(super) struct Streams {
+    pub(super) stdin: Option<End>,
+    pub(super) stdout: Option<End>,
+    pub(super) stderr: Option<End>,
+    /// The master, also in `stdin` and `stdout`.
+    pub(super) terminal: Option<End>,
+}
+
+/// The command's ends.
+pub(super) struct Theirs {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+impl Streams {
+    pub(super) fn open(
+        caller: &Caller,
+        account: &Account,
+        stdio: Stdio,
+    ) -> Result<(Self, Theirs), SandboxError> {
+        match stdio {
+            Stdio::Relay => Self::relay().map_err(failed("make a pipe")),
+            Stdio::Inherit { start_time } => {
+                let Some(peer) = &caller.peer else {
+                    let problem = "STDIO_INHERIT is for local callers only";
+                    return Err(SandboxError::invalid("stdio", problem));
+                };
+                let [input, output, errors] = peer.take_stdio(start_time)?;
+                let none = Self {
+                    stdin: None,
+                    stdout: None,
+                    stderr: None,
+                    terminal: None,
+                };
+                let theirs = Theirs {
+                    stdin: input,
+                    stdout: output,
+                    stderr: errors,
+                };
+                Ok((none, theirs))
+            }
+            Stdio::Pty { size, stderr_apart } => {
+                let pty = open_pty(account, size)?;
+                Self::terminal(pty.master, pty.slave, stderr_apart)
+                    .map_err(failed("set up a pseudo-terminal"))
+            }
+        }
+    }
+
+    fn relay() -> io::Result<(Self, Theirs)> {
+        let (input, read) = End::to_command()?;
+        let (output, write) = End::from_command()?;
+        let (errors, write_errors) = End::from_command()?;
+        let ours = Self {
+            stdin: Some(input),
+            stdout: Some(output),
+            stderr: Some(errors),
+            terminal: None,
+        };
+        let theirs = Theirs {
+            stdin: read,
+            stdout: write,
+            stderr: write_errors,
+        };
+        Ok((ours, theirs))
+    }
+
+    fn terminal(master: OwnedFd, slave: OwnedFd, stderr_apart: bool) -> io::Result<(Self, Theirs)> {
+        let master = End::new(master, Interest::READABLE | Interest::WRITABLE)?;
+        let (errors, stderr) = if stderr_apart {
+            let (errors, stderr) = End::from_command()?;
+            (Some(errors), stderr)
+        } else {
+            (None, slave.try_clone()?)
+        };
+        let ours = Self {
+            stdin: Some(master.clone()),
+            stdout: Some(master.clone()),
+            stderr: errors,
+            terminal: Some(master),
+        };
+        let theirs = Theirs {
+            stdin: slave.try_clone()?,
+            stdout: slave,
+            stderr,
+        };
+        Ok((ours, theirs))
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> SandboxError {
+    move |source| SandboxError::Step { what, source }
+}
+
+/// What carries a command's output to its caller.
+pub(super) struct Pumps {
+    stdout: Option<AbortOnDropHandle<()>>,
+    stderr: Option<AbortOnDropHandle<()>>,
+    is_terminal: bool,
+}
+
+impl Pumps {
+    /// Starts to carry. A caller that reads slowly blocks the command's
+    /// writes, as a pipe would.
+    pub(super) fn start(
+        streams: &mut Streams,
+        output: &mpsc::Sender<Output>,
+        ended: &CancellationToken,
+    ) -> Self {
+        let pump = |end: Option<End>, stream| {
+            let (output, ended) = (output.clone(), ended.clone());
+            let carry = end?.pump(ended, move |bytes| {
+                let output = output.clone();
+                async move { output.send(Output::Bytes(stream, bytes)).await.is_ok() }
+            });
+            Some(AbortOnDropHandle::new(tokio::spawn(carry)))
+        };
+        Self {
+            stdout: pump(streams.stdout.take(), OutputStream::Stdout),
+            stderr: pump(streams.stderr.take(), OutputStream::Stderr),
+            is_terminal: streams.terminal.is_some(),
+        }
+    }
+
+    /// Closes the daemon's end: the command's next write fails, as with a
+    /// reader that is gone. A terminal stays open.
+    pub(super) fn close(&mut self, stream: OutputStream) {
+        match stream {
+            OutputStream::Stdout if self.is_terminal => {}
+            OutputStream::Stdout => self.stdout = None,
+            OutputStream::Stderr => self.stderr = None,
+        }
+    }
+
+    /// Waits until all has been carried.
+    pub(super) async fn finish(self) {
+        for pump in [self.stdout, self.stderr].into_iter().flatten() {
+            // It panicked, which is in the log.
+            let _ = pump.await;
+        }
+    }
+}
+
+/// What carries a caller's requests to a command.
+pub(super) struct Feeder {
+    stdin: Option<End>,
+    is_terminal: bool,
+    control: mpsc::Sender<Input>,
+}
+
+impl Feeder {
+    pub(super) fn new(streams: &mut Streams, control: mpsc::Sender<Input>) -> Self {
+        Self {
+            stdin: streams.stdin.take(),
+            is_terminal: streams.terminal.is_some(),
+            control,
+        }
+    }
+
+    /// Until the caller says no more.
+    pub(super) async fn feed(self, mut input: Pin<Box<dyn Stream<Item = Input> + Send>>) {
+        let room = Arc::new(Semaphore::new(STDIN_BYTES as usize));
+        let (queue, queued) = mpsc::unbounded_channel();
+        let mut queue = Some(queue);
+        let writing =
+            AbortOnDropHandle::new(tokio::spawn(write(self.stdin, self.is_terminal, queued)));
+        while let Some(input) = input.next().await {
+            match input {
+                Input::Stdin(bytes) => {
+                    let Some(queue) = &queue else { continue };
+                    let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    let permits = size.min(STDIN_BYTES);
+                    // The semaphore is never closed.
+                    let Ok(permit) = room.clone().acquire_many_owned(permits).await else {
+                        return;
+                    };
+                    // Nobody writes any more once writing failed.
+                    let _ = queue.send((bytes, permit));
+                }
+                Input::CloseStdin => queue = None,
+                control => {
+                    if self.control.send(control).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        drop(queue);
+        let _ = writing.await;
+    }
+}
+
+/// Writes what is queued, and closes stdin behind it.
+async fn write(
+    stdin: Option<End>,
+    is_terminal: bool,
+    mut queued: mpsc::UnboundedReceiver<(Bytes, OwnedSemaphorePermit)>,
+) {
+    let Some(stdin) = stdin else { return };
+    while let Some((bytes, permit)) = queued.recv().await {
+        if let Err(error) = stdin.write_all(bytes).await {
+            tracing::warn!(%error, "cannot write to a command's stdin");
+            return;
+        }
+        drop(permit);
+    }
+    if is_terminal {
+        // A terminal that was hung up has no input to end.
+        let _ = stdin.write_all(Bytes::from_static(END_OF_INPUT)).await;
+    }
+}
