@@ -3,6 +3,7 @@
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
 //! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
 
+pub mod api;
 pub mod cgroup;
 pub mod cli;
 pub mod config;

@@ -6,6 +6,8 @@
     reason = "a test says what it expects by panicking"
 )]
 
+mod api;
+mod daemon;
 mod enroll;
 mod launch;
 mod peer;

@@ -282,7 +282,7 @@ fn a_cache_is_the_users_alone() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().join("cache");
     let workspace = Path::new("/home/dev/project");
-    let cache = cache_dir(&root, &account(USER), workspace).unwrap();
+    let cache = cache_dir(&root, &account(USER), Some(workspace)).unwrap();
     let seen = |path: &Path| {
         let metadata = fs::metadata(path).unwrap();
         (metadata.uid(), metadata.mode() & 0o7777)
@@ -290,13 +290,19 @@ fn a_cache_is_the_users_alone() {
     assert_eq!(seen(&root), (0, 0o755));
     assert_eq!(seen(cache.parent().unwrap()), (0, 0o711));
     assert_eq!(seen(&cache), (USER, 0o700));
-    assert_eq!(cache_dir(&root, &account(USER), workspace).unwrap(), cache);
-    assert_ne!(cache_dir(&root, &account(OTHER), workspace).unwrap(), cache);
+    assert_eq!(
+        cache_dir(&root, &account(USER), Some(workspace)).unwrap(),
+        cache
+    );
+    assert_ne!(
+        cache_dir(&root, &account(OTHER), Some(workspace)).unwrap(),
+        cache
+    );
 
     fs::remove_dir(&cache).unwrap();
     std::os::unix::fs::symlink("/etc", &cache).unwrap();
     assert!(matches!(
-        cache_dir(&root, &account(USER), workspace),
+        cache_dir(&root, &account(USER), Some(workspace)),
         Err(LaunchError::Cache { .. })
     ));
 }

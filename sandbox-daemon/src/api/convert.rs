@@ -1,0 +1,397 @@
+//! Between `sandbox.v1` and the registry's types.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStringExt as _,
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    events::{Denial, Item, LossReason, Object, Right, Verdict, escape},
+    launch::{ExitStatus, Size},
+    policy::{Diagnostic, Severity},
+    proto,
+    sandbox::{
+        Cause, DEFAULT_IDLE, Enforcer, EnrollOutput, EnrollSpec, Exec, Exited, Info, Input, Output,
+        OutputStream, PolicyFrom, PolicySource, RunSpec, Sandbox, SandboxError, Spec, Stdio,
+        Target,
+    },
+};
+
+pub(super) fn policy_source(source: Option<proto::PolicySource>) -> PolicySource {
+    use proto::policy_source::Source;
+    let Some(source) = source else {
+        return PolicySource::default();
+    };
+    let from = match source.source {
+        None => PolicyFrom::default(),
+        Some(Source::Name(name)) => PolicyFrom::Name(name),
+        Some(Source::Text(text)) => PolicyFrom::Text {
+            display_name: text.display_name,
+            toml: text.toml,
+            origin: path(text.origin),
+        },
+    };
+    let paths = |paths: Vec<String>| paths.into_iter().map(PathBuf::from).collect();
+    PolicySource {
+        from,
+        extra_read: paths(source.extra_read),
+        extra_write: paths(source.extra_write),
+    }
+}
+
+pub(super) fn spec(spec: Option<proto::SandboxSpec>) -> Result<Spec, SandboxError> {
+    let spec = spec.unwrap_or_default();
+    let idle_timeout = match spec.idle_timeout {
+        None => DEFAULT_IDLE,
+        Some(duration) => Duration::try_from(duration)
+            .ok()
+            .filter(|duration| !duration.is_zero())
+            .ok_or_else(|| SandboxError::invalid("idle_timeout", "must be positive"))?,
+    };
+    Ok(Spec {
+        policy: policy_source(spec.policy),
+        workspace: path(spec.workspace),
+        name: spec.name,
+        idle_timeout,
+        uid: spec.uid,
+    })
+}
+
+pub(super) fn path(text: String) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+pub(super) fn run_spec(
+    start: proto::Start,
+    deadline: Option<Instant>,
+) -> Result<RunSpec, SandboxError> {
+    use proto::start::Sandbox;
+    let variables = |variables: Vec<proto::EnvVar>| {
+        variables
+            .into_iter()
+            .map(|variable| (variable.name.to_vec(), variable.value.to_vec()))
+            .collect()
+    };
+    let stdio = match start.stdio() {
+        proto::Stdio::Unspecified | proto::Stdio::Relay => Stdio::Relay,
+        proto::Stdio::Inherit => Stdio::Inherit {
+            start_time: start.caller_start_time,
+        },
+        proto::Stdio::Pty => Stdio::Pty {
+            size: size(start.window_size),
+            stderr_apart: start.stderr_apart,
+        },
+    };
+    let cwd = OsString::from_vec(start.cwd.to_vec());
+    Ok(RunSpec {
+        target: match start.sandbox {
+            Some(Sandbox::SandboxId(id)) => Target::Existing(id),
+            Some(Sandbox::Inline(inline)) => Target::OneShot(spec(Some(inline))?),
+            None => return Err(no_sandbox()),
+        },
+        argv: start
+            .argv
+            .iter()
+            .map(|argument| argument.to_vec())
+            .collect(),
+        cwd: (!cwd.is_empty()).then(|| cwd.into()),
+        env: variables(start.env),
+        env_set: variables(start.env_set),
+        stdio,
+        umask: start.umask,
+        deadline,
+    })
+}
+
+fn no_sandbox() -> SandboxError {
+    SandboxError::invalid("sandbox", "is missing: give `sandbox_id` or `inline`")
+}
+
+pub(super) fn enroll_spec(request: proto::EnrollRequest) -> Result<EnrollSpec, SandboxError> {
+    use proto::enroll_request::Sandbox;
+    Ok(EnrollSpec {
+        target: match request.sandbox {
+            Some(Sandbox::SandboxId(id)) => Target::Existing(id),
+            Some(Sandbox::Inline(inline)) => Target::OneShot(spec(Some(inline))?),
+            None => return Err(no_sandbox()),
+        },
+        pid: request.pid,
+        start_time: (request.start_time != 0).then_some(request.start_time),
+        allow_inherited: request.allow_inherited,
+        stay: request.stay,
+    })
+}
+
+/// What this build does not know is ignored.
+pub(super) fn input(request: proto::RunRequest) -> Option<Input> {
+    use proto::run_request::Request;
+    Some(match request.request? {
+        Request::Start(_) => return None,
+        Request::Stdin(bytes) => Input::Stdin(bytes),
+        Request::CloseStdin(_) => Input::CloseStdin,
+        Request::Signal(signal) => Input::Signal(i32::try_from(signal).ok()?),
+        Request::WindowSize(window) => Input::WindowSize(size(Some(window))),
+        Request::CloseOutput(output) => {
+            Input::CloseOutput(match proto::Output::try_from(output).ok()? {
+                proto::Output::Unspecified => return None,
+                proto::Output::Stdout => OutputStream::Stdout,
+                proto::Output::Stderr => OutputStream::Stderr,
+            })
+        }
+    })
+}
+
+fn size(window: Option<proto::WindowSize>) -> Size {
+    let window = window.unwrap_or_default();
+    let cells = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+    Size {
+        rows: cells(window.rows),
+        columns: cells(window.columns),
+    }
+}
+
+pub(super) fn run_response(epoch: &str, output: Output) -> proto::RunResponse {
+    use proto::run_response::Response;
+    let response = match output {
+        Output::Started(started) => Response::Started(proto::Started {
+            sandbox_id: started.sandbox,
+            exec_id: started.exec,
+            pid: started.pid,
+            policy_name: started.policy_name,
+            policy_digest: started.policy_digest,
+            withheld_env: started.withheld_env,
+            observe: started.observe,
+        }),
+        Output::Bytes(OutputStream::Stdout, bytes) => Response::Stdout(bytes),
+        Output::Bytes(OutputStream::Stderr, bytes) => Response::Stderr(bytes),
+        Output::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
+        Output::Item(Item::Lost {
+            reason,
+            count,
+            sandbox,
+        }) => Response::Lost(lost(reason, count, sandbox)),
+        Output::Exited(it) => Response::Exited(exited(&it)),
+    };
+    proto::RunResponse {
+        response: Some(response),
+    }
+}
+
+pub(super) fn enroll_response(epoch: &str, output: EnrollOutput) -> proto::EnrollResponse {
+    use proto::enroll_response::Response;
+    let response = match output {
+        EnrollOutput::Enrolled {
+            sandbox,
+            exec,
+            pids,
+        } => Response::Enrolled(proto::Enrolled {
+            sandbox_id: sandbox,
+            exec_id: exec,
+            pids,
+        }),
+        EnrollOutput::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
+        EnrollOutput::Item(Item::Lost {
+            reason,
+            count,
+            sandbox,
+        }) => Response::Lost(lost(reason, count, sandbox)),
+        EnrollOutput::Ended(ending) => Response::Ended(proto::Ended {
+            denied: ending.denied,
+            lost: ending.lost,
+        }),
+    };
+    proto::EnrollResponse {
+        response: Some(response),
+    }
+}
+
+pub(super) fn watch_response(epoch: &str, item: Item) -> proto::WatchEventsResponse {
+    use proto::watch_events_response::Response;
+    let response = match item {
+        Item::Denial(it) => Response::Denial(denial(epoch, &it)),
+        Item::Lost {
+            reason,
+            count,
+            sandbox,
+        } => Response::Lost(lost(reason, count, sandbox)),
+    };
+    proto::WatchEventsResponse {
+        response: Some(response),
+    }
+}
+
+fn exited(exited: &Exited) -> proto::Exited {
+    use proto::exited::{Reason, Status};
+    proto::Exited {
+        status: Some(match exited.status {
+            ExitStatus::Code(code) => Status::Code(code.into()),
+            ExitStatus::Signal(signal) => Status::Signal(signal.unsigned_abs()),
+        }),
+        reason: match exited.cause {
+            None => Reason::Exited,
+            Some(Cause::Request) => Reason::Killed,
+            Some(Cause::Timeout) => Reason::Timeout,
+            Some(Cause::Daemon) => Reason::Daemon,
+        }
+        .into(),
+        denied: exited.ending.denied,
+        lost: exited.ending.lost,
+    }
+}
+
+pub(super) fn denial(epoch: &str, denial: &Denial) -> proto::Denial {
+    use proto::denial::Object as Kind;
+    let refusal = &denial.refusal;
+    proto::Denial {
+        sandbox_id: denial.owner.sandbox.clone(),
+        exec_id: denial.owner.exec.clone(),
+        epoch: epoch.into(),
+        sequence: denial.sequence,
+        first_time: Some(denial.first.into()),
+        last_time: Some(denial.last.into()),
+        pid: refusal.pid,
+        uid: refusal.uid,
+        exe: Bytes::copy_from_slice(&refusal.exe),
+        exe_display: escape::display(&refusal.exe),
+        right: match refusal.right {
+            Right::Read => proto::Right::Read,
+            Right::Write => proto::Right::Write,
+            Right::Connect => proto::Right::Connect,
+            Right::Scope => proto::Right::Scope,
+        }
+        .into(),
+        operation: refusal.operation.into(),
+        object: Some(match &refusal.object {
+            Object::Path(path) => Kind::Path(Bytes::copy_from_slice(path)),
+            Object::Address(address) => Kind::Address(address.clone()),
+        }),
+        object_display: refusal.object.display(),
+        rule: refusal.rule.to_string(),
+        policy_digest: refusal.policy_digest.to_string(),
+        errno: refusal.errno,
+        verdict: match refusal.verdict {
+            Verdict::Denied => proto::Verdict::Denied,
+            Verdict::Observed => proto::Verdict::Observed,
+        }
+        .into(),
+        count: denial.count,
+    }
+}
+
+fn lost(reason: LossReason, count: u64, sandbox_id: String) -> proto::Lost {
+    proto::Lost {
+        reason: match reason {
+            LossReason::Rate => proto::lost::Reason::Rate,
+            LossReason::RingBuffer => proto::lost::Reason::RingBuffer,
+            LossReason::Reader => proto::lost::Reason::Reader,
+        }
+        .into(),
+        count,
+        sandbox_id,
+    }
+}
+
+pub(super) fn sandbox(sandbox: &Sandbox, enforcer: &dyn Enforcer) -> proto::Sandbox {
+    let policy = sandbox.policy();
+    let (denied, lost) = sandbox.counts(enforcer);
+    proto::Sandbox {
+        id: sandbox.id.clone(),
+        spec: Some(proto_spec(sandbox, &policy.source)),
+        uid: sandbox.account.uid,
+        policy_name: policy.policy.name.clone(),
+        policy_digest: policy.policy.digest.clone(),
+        etag: policy.etag.clone(),
+        create_time: Some(sandbox.created.into()),
+        execs: sandbox.execs().iter().map(|it| exec(it)).collect(),
+        observe: policy.policy.mode == crate::policy::Mode::Observe,
+        denied,
+        lost,
+    }
+}
+
+fn proto_spec(sandbox: &Sandbox, source: &PolicySource) -> proto::SandboxSpec {
+    use proto::policy_source::Source;
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let source = proto::PolicySource {
+        source: Some(match &source.from {
+            PolicyFrom::Name(name) => Source::Name(name.clone()),
+            PolicyFrom::Text {
+                display_name,
+                toml,
+                origin,
+            } => Source::Text(proto::PolicyText {
+                display_name: display_name.clone(),
+                toml: toml.clone(),
+                origin: origin.as_ref().map(text).unwrap_or_default(),
+            }),
+        }),
+        extra_read: source.extra_read.iter().map(text).collect(),
+        extra_write: source.extra_write.iter().map(text).collect(),
+    };
+    proto::SandboxSpec {
+        policy: Some(source),
+        workspace: sandbox.workspace.as_ref().map(text).unwrap_or_default(),
+        name: sandbox.spec.name.clone(),
+        idle_timeout: prost_types::Duration::try_from(sandbox.spec.idle_timeout).ok(),
+        uid: sandbox.spec.uid,
+    }
+}
+
+fn exec(exec: &Exec) -> proto::Exec {
+    proto::Exec {
+        id: exec.id.clone(),
+        argv: exec.argv.clone(),
+        pid: exec.pid(),
+        start_time: Some(SystemTime::into(exec.started)),
+        enrolled: exec.enrolled,
+    }
+}
+
+pub(super) fn info(epoch: &str, info: Info) -> proto::GetInfoResponse {
+    let release = nix::sys::utsname::uname().map(|it| it.release().to_owned());
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let walls = info.enforcer.walls.into_iter().map(|wall| proto::Wall {
+        name: wall.name.into(),
+        in_force: wall.in_force,
+        detail: wall.detail,
+    });
+    let hooks = info.enforcer.hooks.into_iter().map(|hook| proto::Hook {
+        name: hook.name,
+        kind: hook.kind.into(),
+        loaded: hook.loaded,
+        class: hook.class.into(),
+        verified_instructions: hook.verified_instructions,
+    });
+    proto::GetInfoResponse {
+        version: env!("CARGO_PKG_VERSION").into(),
+        kernel: release.unwrap_or_default().to_string_lossy().into_owned(),
+        epoch: epoch.into(),
+        walls: walls.collect(),
+        hooks: hooks.collect(),
+        denied: info.counted.denied,
+        emitted: info.counted.emitted,
+        lost: info.counted.lost,
+        sandboxes: count(info.sandboxes),
+        execs: count(info.execs),
+    }
+}
+
+pub(super) fn diagnostic(diagnostic: Diagnostic) -> proto::Diagnostic {
+    proto::Diagnostic {
+        severity: match diagnostic.severity {
+            Severity::Error => proto::diagnostic::Severity::Error,
+            Severity::Warning => proto::diagnostic::Severity::Warning,
+        }
+        .into(),
+        file: diagnostic.file,
+        line: diagnostic.line,
+        column: diagnostic.column,
+        message: diagnostic.message,
+        hint: diagnostic.hint.unwrap_or_default(),
+        rendered: diagnostic.rendered,
+    }
+}
