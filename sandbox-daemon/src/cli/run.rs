@@ -3,9 +3,11 @@
 use std::{
     cell::Cell,
     io::{self, IsTerminal as _},
+    time::Duration,
 };
 
 use bytes::Bytes;
+use nix::sys::signal::{Signal, raise};
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -36,6 +38,9 @@ use crate::{
 
 /// Requests under way: window sizes and signals beside blocks of stdin.
 const QUEUE: usize = 16;
+
+/// A request has to leave before the client stops itself.
+const BEFORE_STOP: Duration = Duration::from_millis(50);
 
 /// Runs the command and returns its status.
 pub fn run(args: &RunArgs, host: &Host) -> Result<Exit, CliError> {
@@ -69,8 +74,8 @@ fn attempt(args: &RunArgs, host: &Host, sink: Option<&mut Sink>) -> Result<Exit,
         .build()
         .map_err(io_error("start the client's runtime"))?;
     let result = runtime.block_on(async {
-        let window = matches!(kind, Kind::Pty { .. });
-        let mut signals = Signals::listen(caller.ignored_signals, window)
+        let own_terminal = matches!(kind, Kind::Pty { .. });
+        let mut signals = Signals::listen(caller.ignored_signals, own_terminal)
             .map_err(io_error("listen for signals"))?;
         drive(host, start, kind, args.verbose, &mut signals, &mut report).await
     });
@@ -134,9 +139,19 @@ async fn drive(
                     asked_to_end |= ends(signal);
                     pass_on(&requests, Request::Signal(signal));
                 }
+                // The start itself says what holds before it.
+                Arrived::WindowChanged | Arrived::Continued if !started.get() => {}
                 Arrived::WindowChanged => {
                     pass_on(&requests, Request::WindowSize(request::window()?));
                 }
+                Arrived::Stopped => {
+                    if started.get() {
+                        pass_on(&requests, number(Signal::SIGSTOP));
+                        tokio::time::sleep(BEFORE_STOP).await;
+                    }
+                    stop();
+                }
+                Arrived::Continued => pass_on(&requests, number(Signal::SIGCONT)),
             },
             result = &mut exchange => return result,
         }
@@ -147,6 +162,16 @@ async fn drive(
 fn ends(signal: u32) -> bool {
     let signal = i32::try_from(signal).unwrap_or_default();
     [libc::SIGTERM, libc::SIGINT].contains(&signal)
+}
+
+fn number(signal: Signal) -> Request {
+    Request::Signal((signal as i32).unsigned_abs())
+}
+
+/// Stops this process, as the shell that waits for it expects.
+fn stop() {
+    // It can only fail for a signal that does not exist.
+    let _ = raise(Signal::SIGSTOP);
 }
 
 /// Sends without waiting: stdin may be ahead of it in the queue.

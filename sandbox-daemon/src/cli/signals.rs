@@ -25,6 +25,10 @@ pub(super) enum Arrived {
     Signal(u32),
     /// The window has another size.
     WindowChanged,
+    /// The shell, or its user, stops the job.
+    Stopped,
+    /// The job goes on.
+    Continued,
 }
 
 /// Listens for as long as it lives.
@@ -33,20 +37,26 @@ pub(super) struct Signals(Vec<(Arrived, Signal)>);
 
 impl Signals {
     /// Leaves those alone that the caller ignores, as `nohup` asks for;
-    /// `ignored` is the mask of /proc/PID/status.
-    pub(super) fn listen(ignored: u64, window: bool) -> io::Result<Self> {
-        let mut signals = Vec::new();
-        for kind in FORWARDED {
-            let number = kind.as_raw_value().unsigned_abs();
-            if ignored & (1 << (number - 1)) == 0 {
-                signals.push((Arrived::Signal(number), signal(kind)?));
-            }
+    /// `ignored` is the mask of /proc/PID/status. On a terminal of its own the
+    /// command sees the keys that stop it, and the window changes.
+    pub(super) fn listen(ignored: u64, own_terminal: bool) -> io::Result<Self> {
+        let number = |kind: SignalKind| kind.as_raw_value().unsigned_abs();
+        let mut wanted: Vec<_> = FORWARDED
+            .map(|kind| (Arrived::Signal(number(kind)), kind))
+            .into();
+        if own_terminal {
+            wanted.push((Arrived::WindowChanged, SignalKind::window_change()));
+        } else {
+            wanted.push((Arrived::Stopped, SignalKind::from_raw(libc::SIGTSTP)));
+            wanted.push((Arrived::Continued, SignalKind::from_raw(libc::SIGCONT)));
         }
-        if window {
-            let changed = signal(SignalKind::window_change())?;
-            signals.push((Arrived::WindowChanged, changed));
-        }
-        Ok(Self(signals))
+        wanted.retain(|(_, kind)| ignored & (1 << (number(*kind) - 1)) == 0);
+        let listen = |(arrived, kind)| Ok((arrived, signal(kind)?));
+        wanted
+            .into_iter()
+            .map(listen)
+            .collect::<io::Result<_>>()
+            .map(Self)
     }
 
     /// The next one.

@@ -9,7 +9,10 @@ use std::{
 
 use nix::{
     pty::openpty,
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
     unistd::Pid,
 };
 use serde_json::{Value, json};
@@ -196,6 +199,26 @@ fn signals_are_passed_on() {
         assert_eq!(lines.next().unwrap().unwrap(), format!("signal {number}"));
     }
     // The end of what is typed.
+    nix::unistd::write(&master, b"\x04").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn stopping_the_client_stops_the_command_too() {
+    let fake = Fake::start();
+    let mut command = fake.context.client(&["run", "cat"]);
+    let master = relayed(&mut command);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    nix::unistd::write(&master, b"ready\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let pid = Pid::from_raw(child.id().try_into().unwrap());
+    signal(&child, Signal::SIGTSTP);
+    let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    assert_eq!(stopped, WaitStatus::Stopped(pid, Signal::SIGSTOP));
+    signal(&child, Signal::SIGCONT);
+    assert_eq!(lines.next().unwrap().unwrap(), "signal 19");
+    assert_eq!(lines.next().unwrap().unwrap(), "signal 18");
     nix::unistd::write(&master, b"\x04").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
