@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated::bpf_get_current_ancestor_cgroup_id;
 use sandbox_common::{Key, Value, header, kind};
 
-use crate::maps::{POLICIES, Rules, SANDBOX_LEVEL, SLICE_ID};
+use crate::maps::{POLICIES, Rules, SANDBOX_LEVEL, SLICE_ID, lookup};
 
 /// A sandbox under its policy.
 #[derive(Clone, Copy)]
@@ -63,13 +63,12 @@ pub fn of(sandbox: u64, exec: u64) -> Who {
             kind: kind::HEADER,
             ..EMPTY
         };
-        // SAFETY: as above.
-        if let Some(value) = unsafe { rules.get(key) } {
+        if let Some(header) = lookup(rules, &key) {
             return Who::Inside(Member {
                 sandbox,
                 exec,
                 rules,
-                header: *value,
+                header,
             });
         }
     }

@@ -3,10 +3,9 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use sandbox_common::{Key, NAME_BYTES, UNREADABLE, Value, builtin, kind, name_hash, suffix_hash};
 
-use super::walk::lookup;
 use crate::{
     layout::Dentry,
-    maps::{NAME_SEED, Rules},
+    maps::{NAME_SEED, Rules, lookup},
 };
 
 const S_IFMT: u16 = 0o170_000;

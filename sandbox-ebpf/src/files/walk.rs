@@ -8,7 +8,7 @@ use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, bits, builtin, filter_bi
 use super::name::{self, Patterns};
 use crate::{
     layout::{Dentry, SuperBlock},
-    maps::{FILTER, Rules},
+    maps::{FILTER, Rules, lookup},
     member::Member,
 };
 
@@ -164,13 +164,6 @@ fn guarded(rules: &'static Rules, directory: &Key, child: Dentry) -> Option<Valu
             ..*directory
         },
     )
-}
-
-#[inline(always)]
-pub(super) fn lookup(rules: &'static Rules, key: &Key) -> Option<Value> {
-    // SAFETY: rules are never changed once inserted, and freed after an RCU
-    // grace period, which this program is within.
-    unsafe { rules.get(key) }.copied()
 }
 
 #[inline(always)]

@@ -12,7 +12,7 @@ use aya_ebpf::{
 use sandbox_common::{Key, kind};
 
 use crate::{
-    maps::{LABELS, Label, Rules, SANDBOX_LEVEL},
+    maps::{LABELS, Label, Rules, SANDBOX_LEVEL, lookup},
     member::{self, Who},
 };
 
@@ -61,7 +61,7 @@ fn direct4(rules: &'static Rules, address: u32, port: u16) -> bool {
         ino: u64::from(port),
         extra: 0,
     };
-    known(rules, &key) || known(rules, &Key { ino: 0, ..key })
+    lookup(rules, &key).is_some() || lookup(rules, &Key { ino: 0, ..key }).is_some()
 }
 
 /// The same for IPv6.
@@ -73,13 +73,7 @@ fn direct6(rules: &'static Rules, address: [u32; 4], port: u16) -> bool {
         ino: u64::from(address[0]) | u64::from(address[1]) << 32,
         extra: u64::from(address[2]) | u64::from(address[3]) << 32,
     };
-    known(rules, &key) || known(rules, &Key { dev: 0, ..key })
-}
-
-#[inline(always)]
-fn known(rules: &'static Rules, key: &Key) -> bool {
-    // SAFETY: rules are never changed once inserted.
-    unsafe { rules.get(key) }.is_some()
+    lookup(rules, &key).is_some() || lookup(rules, &Key { dev: 0, ..key }).is_some()
 }
 
 /// The sandbox that a label names, if its policy is there.
