@@ -782,3 +782,63 @@ async fn a_stream_ends_after_exited_also_for_a_reader_that_stops_for_a_while() {
     assert_eq!(bytes, 20_000_000);
     assert!(run.next().await.is_none());
 }
+
+#[tokio::test]
+async fn the_next_daemon_ends_what_ran_and_takes_over_what_was_to_stay() {
+    let mut daemon = Daemon::start().await;
+    let kept = create(&daemon, "").await.unwrap();
+    create(&daemon, "").await.unwrap();
+    let mut sleeper = std::process::Command::new("sleep")
+        .arg("1000")
+        .stdin(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let request = proto::EnrollRequest {
+        sandbox: Some(proto::enroll_request::Sandbox::SandboxId(kept.id.clone())),
+        pid: sleeper.id(),
+        allow_inherited: true,
+        stay: true,
+        ..proto::EnrollRequest::default()
+    };
+    let mut client = daemon.client.clone();
+    let mut enrolled = client.enroll(request).await.unwrap().into_inner();
+    let first = enrolled.message().await.unwrap().unwrap().response;
+    let Some(proto::enroll_response::Response::Enrolled(first)) = first else {
+        panic!("{first:?}");
+    };
+    // The call ends, the process stays.
+    drop(enrolled);
+    let mut beside = start(&["sleep", "1000"]);
+    beside.sandbox = Some(Where::SandboxId(kept.id.clone()));
+    let mut beside = daemon.run_with(beside).await.unwrap();
+    let beside_id = beside.started().await.exec_id;
+    let toml = "version = 1\nname = \"second\"\n[files]\nread = [\"/\"]\n";
+    let update = UpdateSandboxRequest {
+        id: kept.id.clone(),
+        policy: Some(text(toml)),
+        etag: String::new(),
+    };
+    client.update_sandbox(update).await.unwrap();
+    // As if the daemon had been killed: its calls are not ended by it.
+    std::mem::forget(beside);
+    drop(client);
+    daemon.replace().await;
+
+    assert_eq!(daemon.cgroups(), [kept.id.as_str()]);
+    let root = Caller { uid: 0, peer: None };
+    let adopted = daemon.registry.get(&root, &kept.id).unwrap();
+    assert_eq!(adopted.policy().policy.name, "second");
+    assert_eq!(daemon.told.installed().len(), 1);
+    let execs = adopted.execs();
+    let ids: Vec<_> = execs.iter().map(|exec| exec.id.as_str()).collect();
+    assert_eq!(ids, [first.exec_id.as_str()]);
+    assert_ne!(ids, [beside_id.as_str()]);
+    assert_eq!((execs[0].pid(), execs[0].enrolled), (sleeper.id(), true));
+    assert!(sleeper.try_wait().unwrap().is_none());
+    daemon.registry.delete(&root, &kept.id).await.unwrap();
+    let status = sleeper.wait().unwrap();
+    assert_eq!(status.signal(), Some(9));
+    assert!(daemon.is_clean().await);
+    let shelf = daemon.config.runtime_directory().join("sandboxes");
+    assert_eq!(std::fs::read_dir(shelf).unwrap().count(), 0);
+}

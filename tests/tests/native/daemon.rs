@@ -153,7 +153,7 @@ impl Daemon {
         let socket = Socket::bind(&config, lock).unwrap();
         let (quit, ending) = tokio::sync::oneshot::channel();
         let served = registry.clone();
-        let server = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let expiring = served.clone();
             let expiry = tokio::spawn(async move { expiring.expire().await });
             let closing = served.clone();
@@ -174,7 +174,7 @@ impl Daemon {
             client: SandboxesClient::new(channel),
             slice: path,
             stop: Some(quit),
-            server: Some(server),
+            server: Some(task),
             _home: home,
         }
     }
@@ -215,6 +215,25 @@ impl Daemon {
                 && self.told.execs().is_empty()
         })
         .await
+    }
+
+    /// Another daemon in its place, as after a `kill -9`: nothing was ended,
+    /// nothing was told.
+    pub(crate) async fn replace(&mut self) {
+        self.server.take().unwrap().abort();
+        // What it would have done for its calls it does no more.
+        self.client = SandboxesClient::new(Endpoint::from_static("http://[::1]:1").connect_lazy());
+        let config = self.config.clone();
+        wait_until_async(|| Lock::take(&config).is_ok()).await;
+        let slice = Hierarchy::find().unwrap().slice(&config.slice).unwrap();
+        let told = Arc::new(Told::default());
+        let events = Arc::new(Events::new(Journal::new(
+            "next".into(),
+            config.event_buffer,
+        )));
+        let registry = Registry::new(&config, slice, told.clone(), events.clone());
+        registry.recover().await.unwrap();
+        (self.told, self.events, self.registry) = (told, events, registry);
     }
 
     pub(crate) async fn stop(mut self) {
