@@ -1,5 +1,7 @@
 //! `sandbox events`: what was refused, from the daemon's buffer and then live.
 
+use prost_types::Timestamp;
+
 use super::{
     args::{EventsArgs, Output},
     block_on,
@@ -39,12 +41,21 @@ fn text(response: &WatchEventsResponse) -> String {
     match &response.response {
         Some(Response::Denial(denial)) => format!(
             "{} {} {}\n",
-            time(denial.last_time.as_ref()),
+            moment(denial.last_time.as_ref()),
             denial.sandbox_id,
             line(denial, denial.count)
         ),
         Some(Response::Lost(lost)) => format!("{} {}\n", lost.sandbox_id, lost_line(lost)),
         Some(Response::Watching(_)) | None => String::new(),
+    }
+}
+
+/// To the millisecond, so that lines stand below each other.
+fn moment(at: Option<&Timestamp>) -> String {
+    let text = time(at);
+    match (text.get(..19), at) {
+        (Some(seconds), Some(at)) => format!("{seconds}.{:03}Z", at.nanos / 1_000_000),
+        _ => text,
     }
 }
 
@@ -56,4 +67,22 @@ fn json(response: &WatchEventsResponse) -> String {
         None => return String::new(),
     };
     event.line()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_equally_long() {
+        let at = |nanos| {
+            moment(Some(&Timestamp {
+                seconds: 1_700_000_000,
+                nanos,
+            }))
+        };
+        assert_eq!(at(0), "2023-11-14T22:13:20.000Z");
+        assert_eq!(at(5_999_999), "2023-11-14T22:13:20.005Z");
+        assert_eq!(moment(None), "");
+    }
 }
