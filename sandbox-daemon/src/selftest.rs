@@ -15,7 +15,8 @@ use std::{
 
 use crate::{
     cgroup::{Cgroup, CgroupError, Slice},
-    kernel::{self, Kernel, KernelError},
+    events::decode::{Target, decode},
+    kernel::{self, EventSource, Kernel, KernelError},
     launch::{Account, Command, LaunchError, View, ViewSpec},
     policy::{
         Access, Environment, FileRule, Mode, NamePattern, Network, NetworkMode, Place, Policy,
@@ -48,27 +49,39 @@ pub enum SelfTestError {
         "the self-test failed: {0}\n\nhint: the walls do not stand on this kernel; please report its version"
     )]
     Failed(String),
-    /// The attempts were refused, but not counted.
-    #[error("the self-test counted {found} refusals, not {expected}")]
-    Counted {
-        /// What the kernel counted.
-        found: u64,
+    /// The attempts were refused, but the records do not say so.
+    #[error("the self-test's refusals were recorded as {found:?}, not {expected:?}")]
+    Recorded {
+        /// What the records name.
+        found: Vec<String>,
         /// What the canary attempted in vain.
-        expected: u64,
+        expected: Vec<String>,
     },
 }
 
-/// What the canary attempts, and the error that it must get.
-const ATTEMPTS: [(&str, Option<i32>); 8] = [
+/// What the canary attempts, the error that it must get, and what the record of
+/// that must name.
+const ATTEMPTS: [(&str, Option<(i32, &str)>); 8] = [
     ("read an open file", None),
     ("write into the workspace", None),
-    ("read a hidden file", Some(libc::ENOENT)),
-    ("stat a hidden file", Some(libc::ENOENT)),
-    ("read a file with a hidden name", Some(libc::ENOENT)),
-    ("write a read-only file", Some(libc::EACCES)),
-    ("create a guarded name", Some(libc::EACCES)),
-    ("connect to an address", Some(libc::EPERM)),
+    ("read a hidden file", Some((libc::ENOENT, HIDDEN))),
+    ("stat a hidden file", Some((libc::ENOENT, HIDDEN))),
+    (
+        "read a file with a hidden name",
+        Some((libc::ENOENT, NAMED)),
+    ),
+    ("write a read-only file", Some((libc::EACCES, READ_ONLY))),
+    ("create a guarded name", Some((libc::EACCES, GUARDED))),
+    ("connect to an address", Some((libc::EPERM, ADDRESS))),
 ];
+
+const HIDDEN: &str = "hidden";
+const NAMED: &str = "secret.canary";
+const READ_ONLY: &str = "read-only";
+const GUARDED: &str = "guarded";
+
+/// An address for documentation, port discard: nobody is there.
+const ADDRESS: &str = "192.0.2.1:9";
 
 /// Runs the canary, `program --canary DIRECTORY`, in a sandbox of its own below
 /// `slice`, with its files below `directory`.
@@ -77,6 +90,7 @@ const ATTEMPTS: [(&str, Option<i32>); 8] = [
 /// The first attempt that did not end as it must.
 pub async fn run(
     kernel: &Arc<Kernel>,
+    events: &mut EventSource,
     slice: &Slice,
     directory: &Path,
     program: &Path,
@@ -85,7 +99,7 @@ pub async fn run(
     let files = Files::make(directory.join(&name))?;
     let sandbox = slice.create(&name)?;
     let id = sandbox.id();
-    let result = attempt(kernel, &sandbox, &files, program).await;
+    let result = attempt(kernel, events, &sandbox, &files, program).await;
     // Whatever came of it, nothing stays.
     sandbox.kill()?;
     sandbox.wait_empty().await?;
@@ -96,6 +110,7 @@ pub async fn run(
 
 async fn attempt(
     kernel: &Arc<Kernel>,
+    events: &mut EventSource,
     sandbox: &Cgroup,
     files: &Files,
     program: &Path,
@@ -154,15 +169,36 @@ async fn attempt(
         };
         return Err(SelfTestError::Failed(said.trim_end().to_owned()));
     }
-    let counters = kernel.unwatch_exec(exec.id())?;
-    let expected = ATTEMPTS.iter().filter(|(_, errno)| errno.is_some()).count() as u64;
-    if counters.denied != expected || counters.emitted != expected {
-        return Err(SelfTestError::Counted {
-            found: counters.emitted,
-            expected,
-        });
+    kernel.unwatch_exec(exec.id())?;
+    let mut found = Vec::new();
+    events.sift(|raw| match decode(raw) {
+        Ok(record) if record.sandbox == sandbox.id() => {
+            found.push(name(&record.target));
+            true
+        }
+        _ => false,
+    });
+    let expected: Vec<_> = ATTEMPTS
+        .iter()
+        .filter_map(|(_, refused)| *refused)
+        .collect();
+    let expected: Vec<String> = expected.into_iter().map(|(_, name)| name.into()).collect();
+    if found != expected {
+        return Err(SelfTestError::Recorded { found, expected });
     }
     Ok(())
+}
+
+/// The last component of a record's path, or its address.
+fn name(target: &Target) -> String {
+    match target {
+        Target::File(place) => {
+            let name = place.path.rsplit(|byte| *byte == b'/').next();
+            String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+        }
+        Target::Address(address, port) => format!("{address}:{port}"),
+        Target::Socket(family, _) => format!("family {family}"),
+    }
 }
 
 /// The canary: attempts everything, and says what did not end as it must.
@@ -180,17 +216,17 @@ pub fn canary(directory: &Path) -> ExitCode {
                 .open(&names.read_only)
                 .map(drop),
             6 => File::create(&names.guarded).map(drop),
-            // Discard, at an address for documentation: nobody is there.
-            _ => TcpStream::connect(("192.0.2.1", 9)).map(drop),
+            _ => TcpStream::connect(ADDRESS).map(drop),
         };
+        let expected = expected.map(|(errno, _)| errno);
         let found = outcome.err().map(|error| error.raw_os_error().unwrap_or(0));
-        if found != *expected {
+        if found != expected {
             let say = |errno: Option<i32>| {
                 errno.map_or("success".into(), |errno| {
                     io::Error::from_raw_os_error(errno).to_string()
                 })
             };
-            println!("to {attempt} gave {}, not {}", say(found), say(*expected));
+            println!("to {attempt} gave {}, not {}", say(found), say(expected));
             return ExitCode::FAILURE;
         }
     }
@@ -212,10 +248,10 @@ impl Names {
         Self {
             open: name("open"),
             written: name("written"),
-            hidden: name("hidden"),
-            named: name("secret.canary"),
-            read_only: name("read-only"),
-            guarded: name("guarded"),
+            hidden: name(HIDDEN),
+            named: name(NAMED),
+            read_only: name(READ_ONLY),
+            guarded: name(GUARDED),
         }
     }
 }

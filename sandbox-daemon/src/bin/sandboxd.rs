@@ -116,9 +116,10 @@ async fn raise_walls(config: &Config, slice: &Slice) -> Result<(Arc<Kernel>, Eve
         event_rate: config.event_rate,
     })?);
     let program = std::env::current_exe().context("cannot find this program")?;
-    selftest::run(&kernel, slice, config.runtime_directory(), &program).await?;
+    let mut source = kernel.take_events()?;
+    let directory = config.runtime_directory();
+    selftest::run(&kernel, &mut source, slice, directory, &program).await?;
     kernel.settle()?;
-    let source = kernel.take_events()?;
     Ok((kernel, source))
 }
 

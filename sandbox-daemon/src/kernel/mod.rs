@@ -327,7 +327,11 @@ impl Kernel {
             .try_clone_to_owned()
             .and_then(|fd| Watched::new(fd, Interest::READABLE))
             .map_err(KernelError::Events)?;
-        Ok(EventSource { ring, ready })
+        Ok(EventSource {
+            ring,
+            ready,
+            kept: Vec::new(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -345,6 +349,8 @@ impl Identify for Kernel {
 pub struct EventSource {
     ring: RingBuf<MapData>,
     ready: Watched,
+    /// Read before its turn.
+    kept: Vec<Vec<u8>>,
 }
 
 impl EventSource {
@@ -353,11 +359,24 @@ impl EventSource {
     /// # Errors
     /// The descriptor cannot be polled.
     pub async fn next(&mut self, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        for record in self.kept.drain(..) {
+            take(&record);
+        }
         self.ready.ready(Interest::READABLE).await?;
         while let Some(record) = self.ring.next() {
             take(&record);
         }
         Ok(())
+    }
+
+    /// Hands over each record that is there; what `take` does not want is kept
+    /// for [`EventSource::next`].
+    pub fn sift(&mut self, mut take: impl FnMut(&[u8]) -> bool) {
+        while let Some(record) = self.ring.next() {
+            if !take(&record) {
+                self.kept.push(record.to_vec());
+            }
+        }
     }
 }
 
