@@ -8,7 +8,7 @@ mod service;
 mod socket;
 mod status;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -25,9 +25,6 @@ const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// Calls on one connection at a time.
 const MAX_CALLS: u32 = 256;
-
-/// A peer that does not answer for so long is gone, and what it ran with it.
-const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// Why the API ended.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +54,9 @@ pub async fn serve(
     let service = SandboxesServer::new(service::Service::new(registry.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES);
     let connections = socket.accept(&registry);
+    // No keepalive: the kernel tells when the process at the other end of a Unix
+    // socket is gone, and one that is only stopped, as by Ctrl-Z, is not.
     Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
         .max_concurrent_streams(MAX_CALLS)
         .add_service(health_service)
         .add_service(reflection)

@@ -216,6 +216,7 @@ impl Sandboxes for Service {
         request: Request<proto::ValidatePolicyRequest>,
     ) -> Result<Response<proto::ValidatePolicyResponse>, Status> {
         let caller = caller(&self.registry, &request)?;
+        let _share = self.registry.share_stream(caller.uid).map_err(status::of)?;
         let request = request.into_inner();
         let source = convert::policy_source(request.policy);
         let workspace = convert::path(request.workspace);

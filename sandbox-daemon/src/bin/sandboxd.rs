@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -20,7 +21,11 @@ use sandbox_daemon::{
     selftest,
 };
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+/// How long clients have to take the last of their streams.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The daemon that runs commands in sandboxes.
 #[derive(Parser)]
@@ -61,6 +66,9 @@ fn run(config: Option<&Path>) -> Result<()> {
     raise_open_files();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        // A user's file system may block what is done for that user for as
+        // long as it likes: more than one user's quota of it.
+        .max_blocking_threads(8192)
         .build()
         .context("cannot start the runtime")?
         .block_on(serve(config, lock))
@@ -70,6 +78,7 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     // From here on a signal ends what was begun.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let slice = Hierarchy::find()?.slice(&config.slice)?;
     let (kernel, source) = raise_walls(&config, &slice).await?;
 
@@ -91,16 +100,24 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     // Whoever started it may not have asked to be told.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let ending = registry.clone();
+    let ended = CancellationToken::new();
+    let all_ended = ended.clone();
     let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
         }
         tracing::info!("ending");
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         ending.shut_down().await;
+        all_ended.cancel();
     };
-    api::serve(registry, &socket, shutdown).await?;
+    tokio::select! {
+        served = api::serve(registry, &socket, shutdown) => served?,
+        // Clients that do not take what is there for them are not waited for.
+        () = async { ended.cancelled().await; tokio::time::sleep(FAREWELL).await } => {}
+    }
     Ok(())
 }
 

@@ -96,28 +96,29 @@ impl Registry {
         spec: &EnrollSpec,
         sandbox: &Arc<Sandbox>,
     ) -> Result<(Arc<Exec>, Subscription, Enrolled), SandboxError> {
+        let pid = spec.pid;
+        // Reading of a process may take as long as that process likes.
+        let seen = tokio::task::spawn_blocking(move || Ok((command_line(pid), mounts_of(pid)?)));
+        let (argv, mounts) = flatten(seen.await)?;
         let kind = Kind::Enrolled {
             stays: spec.stay,
-            mounts: mounts_of(spec.pid)?,
+            mounts,
         };
-        let (exec, denials) = Exec::begin(self, sandbox, command_line(spec.pid), kind)?;
+        let (exec, denials) = Exec::begin(self, sandbox, argv, kind)?;
         let enrollment = Enrollment {
-            pid: spec.pid,
+            pid,
             uid: sandbox.account.uid,
             start_time: spec.start_time,
             allow_inherited: spec.allow_inherited,
         };
-        // Before there is anything that would have to be taken over.
-        if let Err(error) = self.save(sandbox) {
-            exec.end(self).await;
-            return Err(error);
-        }
         let (registry, placing) = (self.clone(), exec.clone());
         let placed = tokio::task::spawn_blocking(move || {
+            // Before there is anything that would have to be taken over.
+            registry.save(&placing.sandbox)?;
             Ok(enroll(&enrollment, registry.slice(), placing.cgroup())?)
         });
         let placed = flatten(placed.await).and_then(|enrolled| {
-            exec.set_pid(spec.pid);
+            exec.set_pid(pid);
             if exec.cause().is_some() {
                 // It was killed before there was anything to kill.
                 exec.cgroup().kill()?;

@@ -1,5 +1,6 @@
 //! Sandboxes and what runs in them.
 
+mod ending;
 mod enforcer;
 mod enroll;
 mod environment;
@@ -13,6 +14,7 @@ mod run;
 #[expect(clippy::module_inception, reason = "it is the noun")]
 mod sandbox;
 mod shelf;
+mod spawn;
 mod spec;
 mod stdio;
 mod streams;

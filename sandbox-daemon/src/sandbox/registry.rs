@@ -7,17 +7,15 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::Instant,
 };
 
 use sandbox_common::Counters;
 use tokio::sync::{Notify, OnceCell};
 
 use super::{
-    Caller, Cause, Enforcer, EnforcerState, Exec, PolicySource, Sandbox, SandboxError, Spec,
+    Caller, Enforcer, EnforcerState, Exec, PolicySource, Sandbox, SandboxError, Spec,
     policies::Policies,
     quota::{Kind, Share, Usage},
-    run::sleep_until,
     sandbox::{Ground, Parts},
     shelf::Shelf,
 };
@@ -232,6 +230,16 @@ impl Registry {
             .ok_or_else(|| SandboxError::NoSandbox(id.into()))
     }
 
+    /// A running exec that the caller may see.
+    pub fn get_exec(&self, caller: &Caller, id: &str) -> Result<Arc<Exec>, SandboxError> {
+        self.lock()
+            .execs
+            .get(id)
+            .filter(|exec| caller.sees(exec.sandbox.account.uid))
+            .cloned()
+            .ok_or_else(|| SandboxError::NoExec(id.into()))
+    }
+
     /// All that the caller may see, the oldest first.
     pub fn list(&self, caller: &Caller) -> Vec<Arc<Sandbox>> {
         let mut sandboxes: Vec<_> = self
@@ -282,68 +290,6 @@ impl Registry {
         flatten(update.await)
     }
 
-    /// Kills what runs in it; returns when its cgroup is gone.
-    pub async fn delete(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), SandboxError> {
-        let sandbox = self.get(caller, id)?;
-        self.remove(sandbox, Cause::Request).await
-    }
-
-    /// Removes a sandbox, to the end even if nobody waits for it.
-    pub(super) async fn remove(
-        self: &Arc<Self>,
-        sandbox: Arc<Sandbox>,
-        cause: Cause,
-    ) -> Result<(), SandboxError> {
-        let registry = self.clone();
-        flatten(tokio::spawn(async move { registry.remove_now(&sandbox, cause).await }).await)
-    }
-
-    async fn remove_now(&self, sandbox: &Arc<Sandbox>, cause: Cause) -> Result<(), SandboxError> {
-        // After an update that is on its way, which needs the sandbox.
-        let updating = sandbox.updating.lock().await;
-        if *sandbox.gone.borrow() {
-            return Ok(());
-        }
-        sandbox.lock().closing = true;
-        for exec in sandbox.execs() {
-            exec.kill(cause)?;
-        }
-        for exec in sandbox.execs() {
-            exec.ended().await;
-        }
-        // By name: it is removed by value, and others still hold this one.
-        let cgroup = self.slice.open(&sandbox.id)?;
-        let id = cgroup.id();
-        cgroup.remove_tree().await?;
-        // Not before: whoever is in a cgroup without a policy is not refused
-        // anything.
-        self.ground.enforcer.remove(id);
-        self.events.finish(id);
-        let mut inner = self.lock();
-        inner.sandboxes.remove(&sandbox.id);
-        inner
-            .requests
-            .retain(|_, request| request.made.get().is_none_or(|made| made.id != sandbox.id));
-        drop(inner);
-        sandbox.gone.send_replace(true);
-        drop(updating);
-        Ok(())
-    }
-
-    /// Kills an exec.
-    pub async fn kill(&self, caller: &Caller, exec: &str) -> Result<(), SandboxError> {
-        let exec = self
-            .lock()
-            .execs
-            .get(exec)
-            .filter(|exec| caller.sees(exec.sandbox.account.uid))
-            .cloned()
-            .ok_or_else(|| SandboxError::NoExec(exec.into()))?;
-        exec.kill(Cause::Request)?;
-        exec.ended().await;
-        Ok(())
-    }
-
     /// Parses and resolves a policy without applying it. Without a workspace
     /// `${workspace}` stands for a directory that need not exist.
     pub async fn check(
@@ -365,59 +311,6 @@ impl Registry {
             ground.resolve(&source, &account, Some(&workspace))
         });
         flatten(checked.await)
-    }
-
-    /// Deletes sandboxes that are idle for too long, for ever.
-    pub async fn expire(self: &Arc<Self>) {
-        loop {
-            let now = Instant::now();
-            let deadlines: Vec<_> = self
-                .sandboxes()
-                .into_iter()
-                .filter_map(|sandbox| Some((sandbox.expires()?, sandbox)))
-                .collect();
-            let next = deadlines.iter().map(|(deadline, _)| *deadline).min();
-            for (deadline, sandbox) in deadlines {
-                if deadline <= now {
-                    tracing::info!(sandbox = sandbox.id, "deleting an idle sandbox");
-                    if let Err(error) = self.remove(sandbox.clone(), Cause::Request).await {
-                        tracing::error!(sandbox = sandbox.id, %error, "cannot delete it");
-                        // Not again at once.
-                        sandbox.lock().idle_since = now;
-                    }
-                }
-            }
-            tokio::select! {
-                () = self.idle.notified() => {}
-                () = sleep_until(next), if next.is_none_or(|next| next > now) => {}
-            }
-        }
-    }
-
-    /// Ends what `Run` started, and the sandboxes in which nothing else is.
-    /// What was enrolled to stay goes on, behind the same walls.
-    pub async fn shut_down(self: &Arc<Self>) {
-        {
-            let _inner = self.lock();
-            self.closing.store(true, Ordering::Release);
-        }
-        for sandbox in self.sandboxes() {
-            let execs = sandbox.execs();
-            for exec in execs.iter().filter(|exec| !exec.stays) {
-                if let Err(error) = exec.kill(Cause::Daemon) {
-                    tracing::error!(exec = exec.id, %error, "cannot end an exec");
-                }
-            }
-            if execs.iter().any(|exec| exec.stays) {
-                tracing::info!(
-                    sandbox = sandbox.id,
-                    "leaving a sandbox with enrolled processes"
-                );
-            } else if let Err(error) = self.remove(sandbox.clone(), Cause::Daemon).await {
-                tracing::error!(sandbox = sandbox.id, %error, "cannot remove a sandbox");
-            }
-        }
-        self.events.journal().close();
     }
 
     /// Whether the caller may call at all.
@@ -492,7 +385,28 @@ impl Registry {
         self.idle.notify_one();
     }
 
-    fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
+    /// Returns when a deadline of an idle sandbox may have changed.
+    pub(super) async fn until_idle_changes(&self) {
+        self.idle.notified().await;
+    }
+
+    /// From now on nothing is made and nothing begins.
+    pub(super) fn close(&self) {
+        // Under the lock: what is made now is either seen or refused.
+        let _inner = self.lock();
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Takes a sandbox that is gone off the list.
+    pub(super) fn forget(&self, id: &str) {
+        let mut inner = self.lock();
+        inner.sandboxes.remove(id);
+        inner
+            .requests
+            .retain(|_, request| request.made.get().is_none_or(|made| made.id != id));
+    }
+
+    pub(super) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
         self.lock().sandboxes.values().cloned().collect()
     }
 

@@ -1,9 +1,7 @@
 //! Running a command: the life of a `Run` stream, from `started` to `exited`.
 
 use std::{
-    ffi::CString,
     io,
-    os::unix::ffi::OsStrExt as _,
     path::PathBuf,
     pin::Pin,
     sync::Arc,
@@ -17,15 +15,15 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target, Variable,
-    environment::Ingredients,
     exec::Kind,
     registry::flatten,
+    spawn::spawn,
     stdio::End,
     streams::{Feeder, Pumps, Streams},
 };
 use crate::{
     events::{Item, Subscription, escape},
-    launch::{Account, Child, Command, ExitStatus, Limits, Size, foreground_group, signal_group},
+    launch::{Child, ExitStatus, Size, foreground_group, signal_group},
 };
 
 /// How often subscribers are told of losses while an exec runs.
@@ -154,10 +152,8 @@ impl Registry {
         // To its end even if the caller goes away, so that nothing is left.
         let started = tokio::spawn(async move {
             let (sandbox, one_shot) = registry.target(&caller, &spec.target).await?;
-            let begun = registry
-                .begin(&caller, &spec, &sandbox, input, output)
-                .await;
-            match begun {
+            let begun = registry.begin(caller, spec, &sandbox, input, output);
+            match begun.await {
                 Ok(life) => {
                     tokio::spawn(life.live(one_shot));
                     Ok(())
@@ -200,15 +196,19 @@ impl Registry {
 
     async fn begin(
         self: &Arc<Self>,
-        caller: &Caller,
-        spec: &RunSpec,
+        caller: Caller,
+        spec: RunSpec,
         sandbox: &Arc<Sandbox>,
         input: Pin<Box<dyn Stream<Item = Input> + Send>>,
         output: mpsc::Sender<Output>,
     ) -> Result<Life, SandboxError> {
         let shown = spec.argv.iter().map(|it| escape::display(it)).collect();
         let (exec, denials) = Exec::begin(self, sandbox, shown, Kind::Run)?;
-        match self.spawn(caller, spec, sandbox, &exec).await {
+        let deadline = spec.deadline;
+        let beginning = exec.clone();
+        // Looks users up and enters directories, which may take its time.
+        let spawned = tokio::task::spawn_blocking(move || spawn(&caller, &spec, &beginning));
+        match flatten(spawned.await) {
             Ok(spawned) => Ok(Life {
                 registry: self.clone(),
                 exec,
@@ -216,7 +216,7 @@ impl Registry {
                 child: spawned.child,
                 streams: spawned.streams,
                 started: spawned.started,
-                deadline: spec.deadline,
+                deadline,
                 input,
                 output,
             }),
@@ -226,75 +226,6 @@ impl Registry {
             }
         }
     }
-
-    async fn spawn(
-        self: &Arc<Self>,
-        caller: &Caller,
-        spec: &RunSpec,
-        sandbox: &Arc<Sandbox>,
-        exec: &Arc<Exec>,
-    ) -> Result<Spawned, SandboxError> {
-        let account = caller.account(sandbox.account.uid)?;
-        let policy = sandbox.policy();
-        let environment = Ingredients {
-            policy: &policy.policy.env,
-            caller: &spec.env,
-            insisted: &spec.env_set,
-            account: &account,
-            cache: policy.cache.as_deref(),
-            sandbox: &sandbox.id,
-            policy_name: &policy.policy.name,
-        }
-        .compose()?;
-        let (streams, theirs) = Streams::open(caller, &account, spec.stdio)?;
-        let cgroup = exec
-            .cgroup()
-            .try_clone_dir()
-            .map_err(|source| SandboxError::Step {
-                what: "duplicate a descriptor",
-                source,
-            })?;
-        let command = Command {
-            argv: arguments(&spec.argv)?,
-            env: environment.variables,
-            cwd: working_directory(spec.cwd.as_ref(), sandbox, &account)?,
-            limits: limits(caller),
-            account,
-            cgroup,
-            stdin: theirs.stdin,
-            stdout: theirs.stdout,
-            stderr: theirs.stderr,
-            controlling_terminal: matches!(spec.stdio, Stdio::Pty { .. }),
-            umask: spec.umask.unwrap_or(0o022) & 0o777,
-        };
-        let place = sandbox.clone();
-        let child = tokio::task::spawn_blocking(move || Ok(place.view.spawn(command)?));
-        let child = flatten(child.await)?;
-        exec.set_pid(child.pid);
-        if exec.cause().is_some() {
-            // It was killed before there was anything to kill.
-            exec.cgroup().kill()?;
-        }
-        Ok(Spawned {
-            started: Started {
-                sandbox: sandbox.id.clone(),
-                exec: exec.id.clone(),
-                pid: child.pid,
-                policy_name: policy.policy.name.clone(),
-                policy_digest: policy.policy.digest.clone(),
-                withheld_env: environment.withheld,
-                observe: policy.policy.mode == crate::policy::Mode::Observe,
-            },
-            child,
-            streams,
-        })
-    }
-}
-
-struct Spawned {
-    child: Child,
-    streams: Streams,
-    started: Started,
 }
 
 /// A running command, and the call that it belongs to.
@@ -472,33 +403,4 @@ pub(super) async fn sleep_until(deadline: Option<Instant>) {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
-}
-
-fn arguments(argv: &[Vec<u8>]) -> Result<Vec<CString>, SandboxError> {
-    if argv.is_empty() {
-        return Err(SandboxError::invalid("argv", "is empty"));
-    }
-    argv.iter()
-        .map(|argument| CString::new(argument.clone()))
-        .collect::<Result<_, _>>()
-        .map_err(|_| SandboxError::invalid("argv", "holds a NUL byte"))
-}
-
-fn working_directory(
-    cwd: Option<&PathBuf>,
-    sandbox: &Sandbox,
-    account: &Account,
-) -> Result<CString, SandboxError> {
-    let cwd = cwd.or(sandbox.workspace.as_ref()).unwrap_or(&account.home);
-    if !cwd.is_absolute() {
-        return Err(SandboxError::invalid("cwd", "must be an absolute path"));
-    }
-    CString::new(cwd.as_os_str().as_bytes())
-        .map_err(|_| SandboxError::invalid("cwd", "holds a NUL byte"))
-}
-
-/// The caller's own, as if it had started the command itself.
-fn limits(caller: &Caller) -> Option<Limits> {
-    let peer = caller.peer.as_ref()?;
-    Limits::of_process(peer.pid()).ok()
 }

@@ -31,6 +31,8 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
+use tonic_types::StatusExt as _;
+
 use crate::support::wait_until;
 
 /// What the kernel programs would have counted.
@@ -388,4 +390,9 @@ pub(crate) fn record(sandbox: u64, exec: u64, path: &str) -> Vec<u8> {
     put(offset_of!(FileEvent, path_len), &len.to_ne_bytes());
     put(offset_of!(FileEvent, path), &names);
     raw
+}
+
+/// What a status says for programs.
+pub(crate) fn reason(status: &Status) -> String {
+    status.get_details_error_info().unwrap().reason
 }

@@ -11,5 +11,6 @@ mod daemon;
 mod enroll;
 mod launch;
 mod peer;
+mod run;
 mod support;
 mod view;

@@ -1,0 +1,112 @@
+//! How sandboxes end: deleted, idle for too long, with the daemon.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{Caller, Cause, Registry, Sandbox, SandboxError, registry::flatten, run::sleep_until};
+
+impl Registry {
+    /// Kills what runs in it; returns when its cgroup is gone.
+    pub async fn delete(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), SandboxError> {
+        let sandbox = self.get(caller, id)?;
+        self.remove(sandbox, Cause::Request).await
+    }
+
+    /// Removes a sandbox, to the end even if nobody waits for it.
+    pub(super) async fn remove(
+        self: &Arc<Self>,
+        sandbox: Arc<Sandbox>,
+        cause: Cause,
+    ) -> Result<(), SandboxError> {
+        let registry = self.clone();
+        flatten(tokio::spawn(async move { registry.remove_now(&sandbox, cause).await }).await)
+    }
+
+    async fn remove_now(&self, sandbox: &Arc<Sandbox>, cause: Cause) -> Result<(), SandboxError> {
+        // After an update that is on its way, which needs the sandbox.
+        let updating = sandbox.updating.lock().await;
+        if *sandbox.gone.borrow() {
+            return Ok(());
+        }
+        sandbox.lock().closing = true;
+        for exec in sandbox.execs() {
+            exec.kill(cause)?;
+        }
+        for exec in sandbox.execs() {
+            exec.ended().await;
+        }
+        // By name: it is removed by value, and others still hold this one.
+        let cgroup = self.slice().open(&sandbox.id)?;
+        let id = cgroup.id();
+        cgroup.remove_tree().await?;
+        // Not before: it is behind its walls to the end.
+        self.enforcer().remove(id);
+        self.events().finish(id);
+        self.forget(&sandbox.id);
+        sandbox.gone.send_replace(true);
+        drop(updating);
+        Ok(())
+    }
+
+    /// Kills an exec.
+    pub async fn kill(&self, caller: &Caller, exec: &str) -> Result<(), SandboxError> {
+        let exec = self.get_exec(caller, exec)?;
+        exec.kill(Cause::Request)?;
+        exec.ended().await;
+        Ok(())
+    }
+
+    /// Deletes sandboxes that are idle for too long, for ever.
+    pub async fn expire(self: &Arc<Self>) {
+        loop {
+            let now = Instant::now();
+            let mut next = None;
+            for sandbox in self.sandboxes() {
+                match sandbox.expires() {
+                    Some(deadline) if deadline <= now => self.delete_idle(sandbox).await,
+                    Some(deadline) => next = Some(next.unwrap_or(deadline).min(deadline)),
+                    None => {}
+                }
+            }
+            tokio::select! {
+                () = self.until_idle_changes() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    async fn delete_idle(self: &Arc<Self>, sandbox: Arc<Sandbox>) {
+        {
+            let mut state = sandbox.lock();
+            if !state.execs.is_empty() {
+                return;
+            }
+            // Nothing can begin in it between this and its end.
+            state.closing = true;
+        }
+        tracing::info!(sandbox = sandbox.id, "deleting an idle sandbox");
+        if let Err(error) = self.remove(sandbox.clone(), Cause::Request).await {
+            tracing::error!(sandbox = sandbox.id, %error, "cannot delete it");
+        }
+    }
+
+    /// Ends what `Run` started, and the sandboxes in which nothing else is.
+    /// What was enrolled to stay goes on, behind the same walls.
+    pub async fn shut_down(self: &Arc<Self>) {
+        self.close();
+        let sandboxes = self.sandboxes();
+        let execs = sandboxes.iter().flat_map(|sandbox| sandbox.execs());
+        for exec in execs.filter(|exec| !exec.stays) {
+            if let Err(error) = exec.kill(Cause::Daemon) {
+                tracing::error!(exec = exec.id, %error, "cannot end an exec");
+            }
+        }
+        for sandbox in sandboxes {
+            if sandbox.execs().iter().any(|exec| exec.stays) {
+                tracing::info!(sandbox = sandbox.id, "leaving what was enrolled to stay");
+            } else if let Err(error) = self.remove(sandbox.clone(), Cause::Daemon).await {
+                tracing::error!(sandbox = sandbox.id, %error, "cannot remove a sandbox");
+            }
+        }
+        self.events().journal().close();
+    }
+}
