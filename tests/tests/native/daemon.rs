@@ -309,7 +309,8 @@ impl Run {
         let request = RunRequest {
             request: Some(request),
         };
-        self.requests.as_ref().unwrap().send(request).await.unwrap();
+        // A command that has ended takes nothing any more.
+        let _ = self.requests.as_ref().unwrap().send(request).await;
     }
 
     pub(crate) async fn next(&mut self) -> Option<run_response::Response> {
