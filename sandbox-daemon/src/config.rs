@@ -192,6 +192,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -204,6 +206,16 @@ mod tests {
     }
 
     #[test]
+    fn the_documented_defaults_are_the_defaults() {
+        let documentation = include_str!("../../docs/operations.md");
+        let (_, block) = documentation.split_once("```toml\n").unwrap();
+        let (block, _) = block.split_once("```").unwrap();
+        assert_eq!(parse(block).unwrap(), Config::default());
+        let keys = block.lines().filter(|line| line.contains(" = ")).count();
+        assert_eq!(keys, 12, "a key is missing");
+    }
+
+    #[test]
     fn one_key_leaves_the_others_alone() {
         let config = parse("[quotas]\nexecs = 3\n").unwrap();
         assert_eq!(config.quotas.execs, 3);
@@ -212,7 +224,8 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_an_error_with_its_position() {
-        let message = parse("\n[quotas]\nexec = 3\n").unwrap_err().to_string();
+        let error = parse("\n[quotas]\nexec = 3\n").unwrap_err();
+        let message = error.source().unwrap().to_string();
         assert!(message.contains("line 3, column 1"), "{message}");
         assert!(
             message.contains("`exec`") && message.contains("`execs`"),

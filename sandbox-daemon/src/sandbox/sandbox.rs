@@ -1,8 +1,10 @@
 //! One sandbox: its cgroup, its view of the file system, the policy in force.
 
 use std::{
+    ops::Deref,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -37,7 +39,7 @@ pub struct Sandbox {
     /// Whether it dies with its only exec.
     pub one_shot: bool,
     pub(super) cgroup: Cgroup,
-    pub(super) view: View,
+    pub(super) view: Held,
     pub(super) mounts: SharedMounts,
     pub(super) rules: Arc<Rules>,
     pub(super) state: Mutex<State>,
@@ -45,6 +47,26 @@ pub struct Sandbox {
     pub(super) updating: tokio::sync::Mutex<()>,
     pub(super) gone: watch::Sender<bool>,
     _share: Share,
+}
+
+/// A view that ends on a thread of its own: its end waits for the launch
+/// thread, and that one for the mounts, while whoever drops a sandbox has
+/// other things to do.
+pub(super) struct Held(Option<View>);
+
+impl Deref for Held {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let view = self.0.take();
+        thread::spawn(move || drop(view));
+    }
 }
 
 /// What of a sandbox changes.
@@ -134,7 +156,7 @@ impl Ground {
             created: SystemTime::now(),
             one_shot: parts.one_shot,
             cgroup: parts.cgroup,
-            view,
+            view: Held(Some(view)),
             mounts: Arc::new(Mutex::new(mounts)),
             rules,
             state: Mutex::new(State {
