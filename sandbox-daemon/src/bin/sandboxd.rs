@@ -135,7 +135,11 @@ async fn raise_walls(config: &Config, slice: &Slice) -> Result<(Arc<Kernel>, Eve
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut source = kernel.take_events()?;
     let directory = config.runtime_directory();
-    selftest::run(&kernel, &mut source, slice, directory, &program).await?;
+    let passed = selftest::run(&kernel, &mut source, slice, directory, &program).await;
+    if let Err(error) = passed {
+        kernel.retreat()?;
+        return Err(error.into());
+    }
     kernel.settle()?;
     Ok((kernel, source))
 }

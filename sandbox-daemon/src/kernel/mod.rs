@@ -23,7 +23,7 @@ use aya::{
 };
 pub use btf::BtfError;
 pub use compile::compile;
-use pins::{Earlier, Pins};
+use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState};
 use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Value, filter_bit, kind};
@@ -141,9 +141,10 @@ pub struct Kernel {
 
 struct State {
     policies: Policies,
-    /// Those of an earlier daemon's programs, while these are still in force.
-    adopted: Option<Policies>,
+    /// Of earlier daemons' programs, while these are still in force.
+    adopted: Vec<Adopted>,
     earlier: Earlier,
+    pins: Pins,
     filter: Filter,
     events: Option<RingBuf<MapData>>,
 }
@@ -154,7 +155,7 @@ impl Kernel {
     pub fn load(options: &Options<'_>) -> Result<Self, KernelError> {
         let btf = btf::Btf::of_kernel()?;
         let offsets = layout::offsets(&btf)?;
-        let earlier = Earlier::find()?;
+        let mut earlier = Earlier::find()?;
         let seed = match earlier.seed()? {
             Some(seed) => seed,
             None => random()?,
@@ -188,6 +189,7 @@ impl Kernel {
         let attached = programs::attach(&mut ebpf, &btf, options.slice)?;
         pins.links(attached.links)?;
         pins.finish(&mut ebpf, seed)?;
+        earlier.remove_other()?;
         Ok(Self {
             resolved: Mutex::new(take(&mut ebpf, "RESOLVED")?),
             counters: Mutex::new(take(&mut ebpf, "COUNTERS")?),
@@ -196,6 +198,7 @@ impl Kernel {
                 policies,
                 adopted,
                 earlier,
+                pins,
                 filter,
                 events: Some(take(&mut ebpf, "EVENTS")?),
             }),
@@ -208,8 +211,14 @@ impl Kernel {
     /// to work.
     pub fn settle(&self) -> Result<(), KernelError> {
         let mut state = self.state();
-        state.adopted = None;
+        state.adopted.clear();
         state.earlier.remove()
+    }
+
+    /// Takes these programs away again, because they do not work. An earlier
+    /// daemon's go on.
+    pub fn retreat(&self) -> Result<(), KernelError> {
+        self.state().pins.remove()
     }
 
     /// Puts a policy in force for a sandbox, or replaces it. When it returns,
@@ -221,40 +230,50 @@ impl Kernel {
         for (key, value) in &compiled.entries {
             rules.insert(key, value, 0).map_err(map("fill a policy"))?;
         }
-        let mut state = self.state();
-        // The filter first: a file that it does not know has no rule.
         let State {
             policies,
             adopted,
             filter,
             ..
-        } = &mut *state;
-        filter.add(sandbox, &compiled.entries)?;
-        if let Some(adopted) = adopted {
-            adopted
+        } = &mut *self.state();
+        // The filter first: a file that it does not know has no rule.
+        let bits = filter.raise(&compiled.entries)?;
+        for earlier in &mut *adopted {
+            for bit in &bits {
+                let at = bit / 64;
+                let word = earlier.filter.get(&at, 0).map_err(map("read the filter"))?;
+                let word = word | 1 << (bit % 64);
+                earlier
+                    .filter
+                    .set(at, word, 0)
+                    .map_err(map("write the filter"))?;
+            }
+            earlier
+                .policies
                 .insert(sandbox, &rules, 0)
                 .map_err(map("install a policy"))?;
         }
         policies
             .insert(sandbox, &rules, 0)
-            .map_err(map("install a policy"))
+            .map_err(map("install a policy"))?;
+        // Nobody reads a replaced policy any more.
+        filter.assign(sandbox, bits)
     }
 
     /// Forgets a sandbox; processes that were still in it would be refused
     /// everything.
     pub fn remove(&self, sandbox: u64) -> Result<(), KernelError> {
-        let mut state = self.state();
         let State {
             policies,
             adopted,
             filter,
             ..
-        } = &mut *state;
-        if let Some(adopted) = adopted {
-            absent(adopted.remove(&sandbox)).map_err(map("remove a policy"))?;
+        } = &mut *self.state();
+        for earlier in adopted {
+            absent(earlier.policies.remove(&sandbox)).map_err(map("remove a policy"))?;
         }
         absent(policies.remove(&sandbox)).map_err(map("remove a policy"))?;
-        filter.remove(sandbox)
+        filter.assign(sandbox, Vec::new())
     }
 
     /// Starts counting the refusals of an exec.
@@ -383,18 +402,19 @@ impl EventSource {
 /// The filter of all policies, with a count for every bit.
 struct Filter {
     map: Array<MapData, u64>,
-    counts: std::collections::HashMap<u32, u32>,
-    bits: std::collections::HashMap<u64, Vec<u32>>,
     words: Vec<u64>,
+    counts: std::collections::HashMap<u32, u32>,
+    /// The bits of each sandbox's policy.
+    bits: std::collections::HashMap<u64, Vec<u32>>,
 }
 
 impl Filter {
     fn new(map: Array<MapData, u64>) -> Self {
         Self {
             map,
+            words: vec![0; FILTER_WORDS],
             counts: std::collections::HashMap::new(),
             bits: std::collections::HashMap::new(),
-            words: vec![0; FILTER_WORDS],
         }
     }
 
@@ -405,29 +425,33 @@ impl Filter {
             let at = u32::try_from(index).unwrap_or(u32::MAX);
             let word = earlier.get(&at, 0).map_err(map("read the filter"))?;
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
-                self.raise(at * 64 + bit)?;
+                self.add(at * 64 + bit)?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, sandbox: u64, entries: &[(Key, Value)]) -> Result<(), KernelError> {
-        let bits: Vec<u32> = entries
-            .iter()
-            .filter(|(key, _)| key.kind == kind::INODE)
-            .map(|(key, _)| filter_bit(key.dev, key.ino, u32::try_from(key.extra).unwrap_or(0)))
+    /// Sets the bits of a policy.
+    fn raise(&mut self, entries: &[(Key, Value)]) -> Result<Vec<u32>, KernelError> {
+        let inodes = entries.iter().filter(|(key, _)| key.kind == kind::INODE);
+        let generation = |key: &Key| u32::try_from(key.extra).unwrap_or(0);
+        let bits: Vec<u32> = inodes
+            .map(|(key, _)| filter_bit(key.dev, key.ino, generation(key)))
             .collect();
         for bit in &bits {
-            self.raise(*bit)?;
+            self.add(*bit)?;
         }
-        // A replaced policy's bits stay until the sandbox goes: it may still be
-        // read while it is being replaced.
-        self.bits.entry(sandbox).or_default().extend(bits);
-        Ok(())
+        Ok(bits)
     }
 
-    fn remove(&mut self, sandbox: u64) -> Result<(), KernelError> {
-        for bit in self.bits.remove(&sandbox).unwrap_or_default() {
+    /// Says whose bits they are, in the place of those before.
+    fn assign(&mut self, sandbox: u64, bits: Vec<u32>) -> Result<(), KernelError> {
+        let before = if bits.is_empty() {
+            self.bits.remove(&sandbox)
+        } else {
+            self.bits.insert(sandbox, bits)
+        };
+        for bit in before.unwrap_or_default() {
             if let Some(count) = self.counts.get_mut(&bit) {
                 *count -= 1;
                 if *count == 0 {
@@ -439,7 +463,7 @@ impl Filter {
         Ok(())
     }
 
-    fn raise(&mut self, bit: u32) -> Result<(), KernelError> {
+    fn add(&mut self, bit: u32) -> Result<(), KernelError> {
         let count = self.counts.entry(bit).or_default();
         *count += 1;
         if *count == 1 {
@@ -451,11 +475,8 @@ impl Filter {
 
     fn write(&mut self, bit: u32, on: bool) -> Result<(), KernelError> {
         let word = &mut self.words[bit as usize / 64];
-        *word = if on {
-            *word | 1 << (bit % 64)
-        } else {
-            *word & !(1 << (bit % 64))
-        };
+        let mask = 1 << (bit % 64);
+        *word = if on { *word | mask } else { *word & !mask };
         self.map
             .set(bit / 64, *word, 0)
             .map_err(map("write the filter"))

@@ -27,80 +27,90 @@ pub(super) struct Pins {
     finished: std::cell::Cell<bool>,
 }
 
-/// What earlier daemons left.
-#[derive(Default)]
+/// What earlier daemons left: usually one load, more if one was killed while
+/// it started.
 pub(super) struct Earlier {
-    /// The newest of this schema that is whole.
-    newest: Option<PathBuf>,
-    all: Vec<PathBuf>,
+    /// Of this schema and whole, the newest last.
+    usable: Vec<PathBuf>,
+    /// The rest.
+    other: Vec<PathBuf>,
+}
+
+/// The maps of a load whose programs are still in force.
+pub(super) struct Adopted {
+    pub(super) policies: Policies,
+    pub(super) filter: Array<MapData, u64>,
 }
 
 impl Earlier {
     /// Looks for the pins of earlier daemons.
     pub(super) fn find() -> Result<Self, KernelError> {
         let root = Path::new(PIN_DIRECTORY);
-        let entries = match fs::read_dir(root) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(pin("read", root)(error)),
-        };
         let mut all = Vec::new();
-        for entry in entries {
-            all.push(entry.map_err(pin("read", root))?.path());
+        match fs::read_dir(root) {
+            Ok(entries) => {
+                for entry in entries {
+                    all.push(entry.map_err(pin("read", root))?.path());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(pin("read", root)(error)),
         }
         // Names end in the boot time of the load: the newest sorts last.
         all.sort();
-        let ours = |path: &&PathBuf| {
+        let (usable, other) = all.into_iter().partition(|path| {
             path.file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with(SCHEMA))
                 && path.join(LAST).exists()
-        };
-        Ok(Self {
-            newest: all.iter().rev().find(ours).cloned(),
-            all,
-        })
+        });
+        Ok(Self { usable, other })
     }
 
-    /// The seed of the names in its policies.
+    /// The seed of the names in their policies; each took it from the one before.
     pub(super) fn seed(&self) -> Result<Option<u64>, KernelError> {
-        let Some(newest) = &self.newest else {
+        let Some(newest) = self.usable.last() else {
             return Ok(None);
         };
         let seed: Array<MapData, u64> = open(newest, LAST, Map::Array)?;
         seed.get(&0, 0).map(Some).map_err(map("read the seed"))
     }
 
-    /// Copies its policies, so that whoever is still in a sandbox keeps them
-    /// under the new programs; returns its map of policies.
+    /// Copies the newest policies, so that whoever is still in a sandbox keeps
+    /// them under the new programs; returns the maps of all.
     pub(super) fn adopt(
         &self,
         policies: &mut Policies,
         filter: &mut Filter,
-    ) -> Result<Option<Policies>, KernelError> {
-        let Some(newest) = &self.newest else {
-            return Ok(None);
-        };
-        filter.adopt(&open(newest, "FILTER", Map::Array)?)?;
-        let old: Policies = open(newest, "POLICIES", Map::HashOfMaps)?;
-        for sandbox in old.keys() {
-            let sandbox = sandbox.map_err(map("read an earlier policy"))?;
-            let rules = old
-                .get(&sandbox, 0)
-                .map_err(map("read an earlier policy"))?;
-            policies
-                .insert(sandbox, &rules, 0)
-                .map_err(map("adopt a policy"))?;
+    ) -> Result<Vec<Adopted>, KernelError> {
+        let mut sets = Vec::new();
+        for path in &self.usable {
+            sets.push(Adopted {
+                policies: open(path, "POLICIES", Map::HashOfMaps)?,
+                filter: open(path, "FILTER", Map::Array)?,
+            });
         }
-        Ok(Some(old))
+        if let Some(newest) = sets.last() {
+            filter.adopt(&newest.filter)?;
+            for sandbox in newest.policies.keys() {
+                let sandbox = sandbox.map_err(map("read an earlier policy"))?;
+                let rules = newest.policies.get(&sandbox, 0);
+                let rules = rules.map_err(map("read an earlier policy"))?;
+                let adopted = policies.insert(sandbox, &rules, 0);
+                adopted.map_err(map("adopt a policy"))?;
+            }
+        }
+        Ok(sets)
     }
 
-    /// Removes the pins; the programs detach with them.
+    /// Removes the pins that cannot be told of new sandboxes: their programs,
+    /// which refuse what they do not know, detach.
+    pub(super) fn remove_other(&mut self) -> Result<(), KernelError> {
+        self.other.drain(..).try_for_each(remove)
+    }
+
+    /// Removes the rest.
     pub(super) fn remove(&mut self) -> Result<(), KernelError> {
-        self.newest = None;
-        for path in self.all.drain(..) {
-            fs::remove_dir_all(&path).map_err(pin("remove pins", &path))?;
-        }
-        Ok(())
+        self.usable.drain(..).try_for_each(remove)
     }
 }
 
@@ -146,6 +156,11 @@ impl Pins {
         Ok(())
     }
 
+    /// Removes the pins; the programs detach with them.
+    pub(super) fn remove(&self) -> Result<(), KernelError> {
+        remove(self.directory.clone())
+    }
+
     fn map(&self, ebpf: &Ebpf, name: &'static str) -> Result<(), KernelError> {
         let path = self.directory.join(name);
         let found = ebpf.map(name).ok_or(KernelError::Object(name))?;
@@ -153,6 +168,10 @@ impl Pins {
             .pin(&path)
             .map_err(|error| pin("pin a map", &path)(io::Error::other(error)))
     }
+}
+
+fn remove(path: PathBuf) -> Result<(), KernelError> {
+    fs::remove_dir_all(&path).map_err(pin("remove pins", &path))
 }
 
 /// A load that failed half-way leaves nothing.
