@@ -7,6 +7,8 @@ use std::{
 
 use serde::Deserialize;
 
+use crate::cgroup::Slice;
+
 /// Where the daemon looks unless told otherwise. It need not exist.
 pub const DEFAULT_PATH: &str = "/etc/sandboxd/config.toml";
 
@@ -56,7 +58,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             socket: "/run/sandboxd/sandboxd.sock".into(),
-            slice: "sandboxd.slice".into(),
+            slice: Slice::NAME.into(),
             policy_directories: vec![
                 "/etc/sandboxd/policies".into(),
                 "/usr/lib/sandboxd/policies".into(),
@@ -192,9 +194,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
-
     use super::*;
+    use crate::chain::Chain;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(Path::new("config.toml"), text)
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn an_unknown_key_is_an_error_with_its_position() {
         let error = parse("\n[quotas]\nexec = 3\n").unwrap_err();
-        let message = error.source().unwrap().to_string();
+        let message = Chain::of(&error).message;
         assert!(message.contains("line 3, column 1"), "{message}");
         assert!(
             message.contains("`exec`") && message.contains("`execs`"),

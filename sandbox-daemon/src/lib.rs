@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod cgroup;
+pub mod chain;
 pub mod cli;
 pub mod config;
 pub mod escape;

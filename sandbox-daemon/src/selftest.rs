@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
     /// What the test needs could not be made.
-    #[error("the self-test cannot {action}: {source}")]
+    #[error("the self-test cannot {action}")]
     Io {
         /// For example "make its files".
         action: &'static str,
@@ -36,13 +36,13 @@ pub enum SelfTestError {
         source: io::Error,
     },
     /// The scratch cgroup.
-    #[error("the self-test has no cgroup: {0}")]
+    #[error("the self-test has no cgroup")]
     Cgroup(#[from] CgroupError),
     /// The scratch policy.
-    #[error("the self-test has no policy: {0}")]
+    #[error("the self-test has no policy")]
     Kernel(#[from] KernelError),
     /// The canary did not start.
-    #[error("the self-test does not start: {0}")]
+    #[error("the self-test does not start")]
     Launch(#[from] LaunchError),
     /// An attempt did not end as the policy has it.
     #[error(

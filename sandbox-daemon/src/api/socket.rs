@@ -49,7 +49,7 @@ pub enum SocketError {
     },
     /// The lock is held.
     #[error(
-        "another sandboxd is running (`{path}` is locked); stop it first, for example with `systemctl stop sandboxd`"
+        "another sandboxd is running: `{path}` is locked\n\nhint: stop it first, for example with `systemctl stop sandboxd`"
     )]
     Running {
         /// The lock.

@@ -1,7 +1,7 @@
 //! Errors as gRPC statuses: a code, a message for people, a reason for
 //! programs (`ErrorInfo`), and a remedy (`Help`) where there is one.
 
-use std::{collections::HashMap, error::Error, fmt::Write as _};
+use std::{collections::HashMap, fmt::Write as _};
 
 use prost::Message as _;
 use prost_types::Any;
@@ -10,6 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
 use super::convert;
 use crate::{
+    chain::Chain,
     events::ResumeError,
     launch::{EnrollError, LaunchError, PeerError},
     policy::Diagnostics,
@@ -28,7 +29,7 @@ const DIAGNOSTIC_BYTES: usize = 3000;
 pub(super) fn of(error: SandboxError) -> Status {
     let (code, reason) = kind(&error);
     if code == Code::Internal {
-        tracing::error!(error = chain(&error), "a request failed");
+        tracing::error!(error = %Chain::of(&error), "a request failed");
     }
     if let SandboxError::Policy(diagnostics) = error {
         return invalid_policy(diagnostics);
@@ -46,10 +47,11 @@ pub(super) fn of(error: SandboxError) -> Status {
         }
         _ => {}
     }
-    if let Some(hint) = hint(&error) {
+    let chain = Chain::of(&error);
+    if let Some(hint) = hint(&error).or(chain.hint) {
         details.add_help_link(hint, "");
     }
-    Status::with_error_details(code, cut(chain(&error), MESSAGE_BYTES), details)
+    Status::with_error_details(code, cut(chain.message, MESSAGE_BYTES), details)
 }
 
 /// A watcher cannot resume.
@@ -201,17 +203,6 @@ fn invalid_policy(diagnostics: Diagnostics) -> Status {
         message,
         encoded.encode_to_vec().into(),
     )
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn cut(mut text: String, bytes: usize) -> String {

@@ -14,6 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sandbox_daemon::{
     api::{self, Lock, Socket},
     cgroup::{Hierarchy, Slice},
+    chain::Chain,
     config::Config,
     events::{Events, Journal},
     kernel::{EventSource, Kernel, Options},
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     match run(arguments.config.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sandboxd: {error:#}");
+            eprintln!("sandboxd: {}", Chain::of(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -60,7 +61,7 @@ fn run(config: Option<&Path>) -> Result<()> {
     log();
     let config = Config::load(config)?;
     if !nix::unistd::geteuid().is_root() {
-        bail!("sandboxd must run as root\n\nhint: `systemctl start sandboxd`");
+        bail!("sandboxd must run as root\n\nhint: `sudo sandboxd --foreground`");
     }
     let lock = Lock::take(&config)?;
     raise_open_files();

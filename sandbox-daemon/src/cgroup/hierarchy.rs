@@ -108,7 +108,7 @@ impl Hierarchy {
 }
 
 impl Slice {
-    /// Name of the slice unless a test has its own.
+    /// Its name unless the daemon's settings, or a test, have another.
     pub const NAME: &str = "sandboxd.slice";
 
     /// Its id, as the kernel has it.
@@ -157,7 +157,8 @@ impl Slice {
     pub fn membership(&self, pid: u32) -> Result<Option<Membership>, CgroupError> {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let text = fs::read(&path).map_err(|source| CgroupError::Read { path, source })?;
-        Ok(self.locate(&String::from_utf8_lossy(&text)))
+        let text = String::from_utf8_lossy(&text);
+        Ok(Membership::parse(&text, &self.host_path))
     }
 
     /// Whether a process of this membership is in this very cgroup.
@@ -169,14 +170,18 @@ impl Slice {
             .map_or_else(|| sandbox.clone(), |exec| sandbox.join(exec));
         place == cgroup.path()
     }
+}
 
-    fn locate(&self, text: &str) -> Option<Membership> {
+impl Membership {
+    /// Reads it from a `/proc/PID/cgroup`, where `slice` is the slice's path
+    /// below the host's root.
+    pub fn parse(text: &str, slice: &Path) -> Option<Self> {
         let mut names = host_path(text)?
-            .strip_prefix(&self.host_path)
+            .strip_prefix(slice)
             .ok()?
             .components()
             .map(|name| name.as_os_str().to_string_lossy().into_owned());
-        Some(Membership {
+        Some(Self {
             // A process in the slice itself is in no sandbox that has a name.
             sandbox: names.next().unwrap_or_default(),
             exec: names.next(),
@@ -231,6 +236,23 @@ mod tests {
         )
         .unwrap();
         assert_eq!(found.path(), Path::new("/sys/fs/cgroup"));
+    }
+
+    #[test]
+    fn a_process_is_in_the_sandbox_that_its_cgroup_lies_below() {
+        let inside = |text: &str| Membership::parse(text, Path::new("/sandboxd.slice"));
+        let membership = |sandbox: &str, exec: Option<&str>| {
+            Some(Membership {
+                sandbox: sandbox.into(),
+                exec: exec.map(str::to_owned),
+            })
+        };
+        let text = "1:name=x:/\n0::/sandboxd.slice/0sbx/exec1/deeper (deleted)\n";
+        assert_eq!(inside(text), membership("0sbx", Some("exec1")));
+        assert_eq!(inside("0::/sandboxd.slice\n"), membership("", None));
+        assert_eq!(inside("0::/user.slice/session-1.scope\n"), None);
+        assert_eq!(inside("0::/user.slice/sandboxd.slice/x\n"), None);
+        assert_eq!(inside("4:cpu:/sandboxd.slice/x\n"), None);
     }
 
     #[test]

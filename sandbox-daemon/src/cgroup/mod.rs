@@ -16,7 +16,7 @@ use crate::sys::ParseMountError;
 pub enum CgroupError {
     /// No cgroup2 file system is mounted.
     #[error(
-        "no cgroup2 file system is mounted; mount one with `mount -t cgroup2 none /sys/fs/cgroup`"
+        "no cgroup2 file system is mounted\n\nhint: mount it: `mount -t cgroup2 cgroup2 /sys/fs/cgroup`"
     )]
     NotMounted,
     /// The table of mounts.
@@ -27,7 +27,7 @@ pub enum CgroupError {
     ParseMounts(#[from] ParseMountError),
     /// Only the host's hierarchy has the levels that the kernel counts.
     #[error(
-        "the daemon runs in a cgroup namespace of its own; run it in the host's (`--cgroupns=host`)"
+        "this is a cgroup namespace of its own\n\nhint: run it in the host's (`--cgroupns=host`)"
     )]
     Namespace,
     /// `/proc/self/ns/cgroup` and the like.

@@ -4,13 +4,15 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs, io,
-    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
     process,
 };
 
 use super::error::CliError;
-use crate::sys::start_time;
+use crate::{
+    cgroup::{Membership, Slice},
+    sys::start_time,
+};
 
 /// The calling process, as far as a request needs it.
 #[derive(Debug, Clone)]
@@ -56,7 +58,7 @@ impl Caller {
                 operation: "read /proc/self/stat",
                 source,
             })?,
-            sandbox: sandbox(&cgroup),
+            sandbox: sandbox(&String::from_utf8_lossy(&cgroup)),
         })
     }
 
@@ -117,26 +119,18 @@ fn field(status: &[u8], name: &[u8], radix: u32) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(value).ok()?.trim(), radix).ok()
 }
 
-/// The sandbox that a /proc/PID/cgroup shows: the directory below
-/// `sandboxd.slice` in the cgroup2 hierarchy.
-fn sandbox(cgroup: &[u8]) -> Option<String> {
-    let path = cgroup
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"0::"))?;
-    let mut components = Path::new(OsStr::from_bytes(path)).components();
-    components.find(|component| component.as_os_str() == "sandboxd.slice")?;
-    Some(
-        components
-            .next()?
-            .as_os_str()
-            .to_string_lossy()
-            .into_owned(),
-    )
+/// The sandbox that a /proc/PID/cgroup shows. Of a slice with another name
+/// the daemon knows, and says the same.
+fn sandbox(cgroup: &str) -> Option<String> {
+    let slice = Path::new("/").join(Slice::NAME);
+    Membership::parse(cgroup, &slice)
+        .map(|membership| membership.sandbox)
+        .filter(|sandbox| !sandbox.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::error::WORKSPACE, *};
 
     fn caller(cwd: &Path) -> Caller {
         Caller {
@@ -158,11 +152,10 @@ mod tests {
 
     #[test]
     fn only_the_cgroup_says_whether_it_is_inside() {
-        let inside = b"1:name=x:/\n0::/sandboxd.slice/0sbx/exec1\n";
+        let inside = "0::/sandboxd.slice/0sbx/exec1\n";
         assert_eq!(sandbox(inside).as_deref(), Some("0sbx"));
-        assert_eq!(sandbox(b"0::/user.slice/session-1.scope\n"), None);
-        assert_eq!(sandbox(b"0::/sandboxd.slice\n"), None);
-        assert_eq!(sandbox(b"4:cpu:/sandboxd.slice/x\n"), None);
+        assert_eq!(sandbox("0::/user.slice/session-1.scope\n"), None);
+        assert_eq!(sandbox("0::/sandboxd.slice\n"), None);
     }
 
     #[test]
@@ -179,7 +172,7 @@ mod tests {
         fs::create_dir(base.join("real")).unwrap();
         std::os::unix::fs::symlink("real", base.join("link")).unwrap();
         assert_eq!(absolute("link/../real").unwrap(), inside("real"));
-        let workspace = |path: &str| caller.directory("the workspace", Path::new(path));
+        let workspace = |path: &str| caller.directory(WORKSPACE, Path::new(path));
         assert_eq!(workspace("link").unwrap(), inside("real"));
         assert!(workspace("missing").is_err());
     }

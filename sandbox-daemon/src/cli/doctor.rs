@@ -14,6 +14,8 @@ use super::{
     version::VERSION,
 };
 use crate::{
+    cgroup::{CgroupError, Hierarchy},
+    chain::Chain,
     kernel,
     proto::{GetInfoRequest, GetInfoResponse},
 };
@@ -71,8 +73,9 @@ impl Check {
 /// Prints every check; a success only if all are met.
 pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
     let root = Uid::effective().is_root();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut checks = vec![
-        release(&read("/proc/sys/kernel/osrelease")),
+        release(&kernel),
         btf(Path::new("/sys/kernel/btf/vmlinux")),
         lsm(fs::read_to_string("/sys/kernel/security/lsm"), root),
         lockdown(
@@ -80,10 +83,7 @@ pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
             root,
             Path::new("/sys/kernel/security/lsm").exists(),
         ),
-        cgroup(
-            &read("/proc/self/mountinfo"),
-            &read("/proc/sys/kernel/osrelease"),
-        ),
+        cgroup(Hierarchy::find(), &kernel),
         bpffs(root),
     ];
     checks.extend(programs(root));
@@ -133,10 +133,6 @@ fn text(checks: &[Check]) -> String {
         count(State::NotChecked)
     ));
     lines.join("\n")
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
 }
 
 fn release(release: &str) -> Check {
@@ -215,24 +211,19 @@ fn lockdown(modes: io::Result<String>, root: bool, securityfs: bool) -> Check {
     }
 }
 
-/// The mount of the cgroup2 hierarchy. The root has no cgroup.kill, so the
-/// kernel's version (5.14) answers for it.
-fn cgroup(mountinfo: &str, release: &str) -> Check {
+/// The root of the hierarchy has no cgroup.kill, so the kernel's version (5.14)
+/// answers for it.
+fn cgroup(found: Result<Hierarchy, CgroupError>, release: &str) -> Check {
     const NAME: &str = "cgroup2 with cgroup.kill";
-    let mount = mountinfo.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        after
-            .starts_with("cgroup2 ")
-            .then(|| before.split(' ').nth(4))?
-    });
-    match mount {
-        Some(mount) if self::release(release).state == State::Met => Check::met(NAME, mount),
-        Some(_) => Check::missing(NAME, "the kernel is too old", "boot a newer kernel"),
-        None => Check::missing(
-            NAME,
-            "cgroup2 is not mounted",
-            "mount it: `mount -t cgroup2 cgroup2 /sys/fs/cgroup`",
-        ),
+    match found {
+        Ok(hierarchy) if self::release(release).state == State::Met => {
+            Check::met(NAME, hierarchy.path().display().to_string())
+        }
+        Ok(_) => Check::missing(NAME, "the kernel is too old", "boot a newer kernel"),
+        Err(error) => {
+            let Chain { message, hint } = Chain::of(&error);
+            Check::missing(NAME, message, hint.unwrap_or_default())
+        }
     }
 }
 
@@ -277,7 +268,7 @@ fn daemon(host: &Host) -> Vec<Check> {
         ],
         Err(error) => vec![Check::missing(
             REACHABLE,
-            error.to_string(),
+            error.message(),
             error.hint().unwrap_or_default(),
         )],
     }
@@ -360,11 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn cgroup2_is_found_on_hybrid_hosts() {
-        let hybrid = "30 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n";
-        assert_eq!(cgroup(hybrid, "6.1.0").detail, "/sys/fs/cgroup/unified");
-        let legacy = "31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
-        assert_eq!(cgroup(legacy, "6.1.0").state, State::Missing);
+    fn a_hierarchy_that_is_not_there_has_a_remedy() {
+        let check = cgroup(Err(CgroupError::NotMounted), "6.1.0");
+        assert_eq!(check.state, State::Missing);
+        assert!(check.remedy.unwrap().contains("mount -t cgroup2"));
     }
 
     #[test]

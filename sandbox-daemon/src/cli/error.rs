@@ -6,7 +6,12 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::{StatusExt as _, pb};
 
-use crate::{config::ConfigError, policy::Diagnostics, proto::ValidatePolicyResponse};
+use crate::{
+    chain::Chain, config::ConfigError, policy::Diagnostics, proto::ValidatePolicyResponse,
+};
+
+/// What a [`CliError::Path`] calls the directory of `-w`.
+pub(super) const WORKSPACE: &str = "the workspace";
 
 /// The exit statuses of `sandbox`; a part of its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +70,7 @@ pub enum CliError {
         reason: String,
     },
     /// The daemon said no.
-    #[error("{}", message(.0))]
+    #[error("{}", said(.0))]
     Refused(Box<Status>),
     /// The stream ended without a last message, or broke.
     #[error("lost the connection to the daemon")]
@@ -77,7 +82,7 @@ pub enum CliError {
         id: String,
     },
     /// A policy file that cannot be read.
-    #[error("cannot read the policy `{}`: {source}", path.display())]
+    #[error("cannot read the policy `{}`", path.display())]
     ReadPolicy {
         /// The file.
         path: PathBuf,
@@ -114,7 +119,7 @@ pub enum CliError {
         name: String,
     },
     /// A workspace or a granted path that cannot be used.
-    #[error("cannot use {what} `{}`: {source}", path.display())]
+    #[error("cannot use {what} `{}`", path.display())]
     Path {
         /// `the workspace`, ...
         what: &'static str,
@@ -144,7 +149,7 @@ pub enum CliError {
         argument: String,
     },
     /// A descriptor for `--json` that is not open, or not for writing.
-    #[error("cannot write to file descriptor {number}: {source}")]
+    #[error("cannot write to file descriptor {number}")]
     Descriptor {
         /// Its number.
         number: i32,
@@ -152,7 +157,7 @@ pub enum CliError {
         source: io::Error,
     },
     /// What the client needs to know about itself.
-    #[error("cannot {operation}: {source}")]
+    #[error("cannot {operation}")]
     Io {
         /// `read /proc/self/cgroup`, ...
         operation: &'static str,
@@ -215,6 +220,14 @@ impl CliError {
                 "see whether it runs with `sandbox version`; its log says why it ended".into()
             }
             Self::InsideSandbox { .. } => "sandboxes do not nest; run the command as it is".into(),
+            Self::ReadPolicy { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "an installed policy is named without `/` and `.toml`; see `sandbox policy list`"
+                    .into()
+            }
+            Self::PolicyTooLarge { .. } => "name directories rather than the files in them".into(),
+            Self::Path { what, .. } if *what == WORKSPACE => {
+                "name the directory to work on with `-w DIR`".into()
+            }
             Self::UnknownPolicy { .. } => "see `sandbox policy list`".into(),
             Self::PolicyName { .. } => "a file is named with a `/`, as in `./agent.toml`".into(),
             Self::Unset { name } => format!("give it a value: `-e {name}=VALUE`"),
@@ -267,13 +280,18 @@ impl CliError {
         }
     }
 
+    /// What went wrong and why, without the hint.
+    pub fn message(&self) -> String {
+        Chain::of(self).message
+    }
+
     /// The message as it is printed, with its hint.
     pub fn render(&self) -> String {
         // Diagnostics have their own form and their own hints.
         if let Self::PolicyInvalid { rendered } = self {
             return format!("{}\n", rendered.trim_end());
         }
-        let mut text = format!("sandbox: {self}\n");
+        let mut text = format!("sandbox: {}\n", self.message());
         if let Some(hint) = self.hint() {
             let _ = writeln!(text, "hint: {hint}");
         }
@@ -282,7 +300,7 @@ impl CliError {
 }
 
 /// A status in one line, without the code's name and the metadata.
-fn message(status: &Status) -> String {
+fn said(status: &Status) -> String {
     let text = status.message().trim_end_matches(['.', '\n']);
     if text.is_empty() {
         status.code().description().to_lowercase()

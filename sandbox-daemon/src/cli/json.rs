@@ -270,7 +270,7 @@ impl From<&CliError> for Event<'_> {
     fn from(error: &CliError) -> Self {
         Self::Failed {
             reason: error.reason(),
-            message: error.to_string(),
+            message: error.message(),
         }
     }
 }

@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 use super::{
     args::{Output, PolicyCheckArgs, PolicyCommand, PolicyListArgs, PolicyShowArgs},
     caller::Caller,
-    error::{CliError, Exit},
+    error::{CliError, Exit, WORKSPACE},
     json, print,
     ps::table,
     request::{PolicyArgument, read_policy},
@@ -51,7 +51,7 @@ fn check(args: &PolicyCheckArgs) -> Result<Exit, CliError> {
     let document = Document::parse(&source(&caller.cwd.join(&args.file), &args.file)?, &sets)?;
     let expansion = Expansion {
         home: home()?,
-        workspace: Some(caller.directory("the workspace", workspace)?.into()),
+        workspace: Some(caller.directory(WORKSPACE, workspace)?.into()),
         tmp: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into(),
         cache: Config::default().cache_directory.join("CACHE"),
     };

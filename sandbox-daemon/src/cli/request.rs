@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::{
     args::{RunArgs, SandboxArgs},
     caller::Caller,
-    error::CliError,
+    error::{CliError, WORKSPACE},
     stdio::Kind,
 };
 use crate::{
@@ -116,7 +116,7 @@ pub(super) fn spec(args: &SandboxArgs, caller: &Caller) -> Result<SandboxSpec, C
             extra_read: absolute(&args.ro)?,
             extra_write: absolute(&args.rw)?,
         }),
-        workspace: caller.directory("the workspace", workspace)?,
+        workspace: caller.directory(WORKSPACE, workspace)?,
         ..SandboxSpec::default()
     })
 }

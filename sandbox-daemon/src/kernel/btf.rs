@@ -11,7 +11,7 @@ pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 pub enum BtfError {
     /// The file cannot be read.
     #[error(
-        "cannot read the kernel's types at `{VMLINUX}`: {0}\n\nhint: a kernel with `CONFIG_DEBUG_INFO_BTF=y` is needed"
+        "cannot read the kernel's types at `{VMLINUX}`\n\nhint: a kernel with `CONFIG_DEBUG_INFO_BTF=y` is needed"
     )]
     Read(#[source] io::Error),
     /// The file is not what btf.rst describes.

@@ -37,6 +37,9 @@ pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/sandboxd";
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sandbox-ebpf"));
 
+/// The remedy where the kernel lacks something, which is found by trying.
+const DOCTOR: &str = "\n\nhint: `sandbox doctor` says what this kernel lacks";
+
 /// What went wrong between daemon and kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
@@ -44,21 +47,21 @@ pub enum KernelError {
     #[error(transparent)]
     Btf(#[from] BtfError),
     /// The object cannot be loaded: maps, relocations.
-    #[error("cannot load the kernel programs: {}", chain(&**.0))]
+    #[error("cannot load the kernel programs{DOCTOR}")]
     Maps(#[source] Box<EbpfError>),
     /// The object that was built in lacks something.
     #[error("the built-in object has no usable `{0}`")]
     Object(&'static str),
     /// The verifier, or a policy of the machine, refused a program.
-    #[error("the kernel refuses the program `{program}`: {}", chain(&**source))]
+    #[error("the kernel refuses the program `{program}`{DOCTOR}")]
     Load {
         /// Which.
         program: &'static str,
         /// Why, with the verifier's log.
-        source: Box<ProgramError>,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Loaded, but not attached.
-    #[error("cannot attach the program `{program}`: {}", chain(&**source))]
+    #[error("cannot attach the program `{program}`{DOCTOR}")]
     Attach {
         /// Which.
         program: &'static str,
@@ -66,7 +69,7 @@ pub enum KernelError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A map operation failed.
-    #[error("cannot {action}: {}", chain(&**source))]
+    #[error("cannot {action}")]
     Map {
         /// For example "install a policy".
         action: &'static str,
@@ -75,7 +78,7 @@ pub enum KernelError {
     },
     /// The bpf file system.
     #[error(
-        "cannot {action} at `{path}`: {source}\n\nhint: a bpf file system is needed at `/sys/fs/bpf`: `mount -t bpf bpf /sys/fs/bpf`"
+        "cannot {action} at `{path}`\n\nhint: a bpf file system is needed at `/sys/fs/bpf`: `mount -t bpf bpf /sys/fs/bpf`"
     )]
     Pin {
         /// For example "pin a link".
@@ -86,8 +89,11 @@ pub enum KernelError {
         source: io::Error,
     },
     /// The event buffer was taken already, or cannot be polled.
-    #[error("cannot read events: {0}")]
+    #[error("cannot read events")]
     Events(#[source] io::Error),
+    /// The key of names.
+    #[error("the kernel has no random numbers")]
+    Random(#[source] getrandom::Error),
     /// A file's identity did not come back from the kernel.
     #[error(
         "the kernel did not say which file `{0}` is\n\nhint: sandboxd must run in the host's pid namespace"
@@ -95,15 +101,22 @@ pub enum KernelError {
     Unidentified(PathBuf),
 }
 
-/// An error with its sources: aya's say only the last step.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
+impl KernelError {
+    /// Without aya's words around it, which are there also when the verifier
+    /// said nothing.
+    fn load(program: &'static str, error: ProgramError) -> Self {
+        let source = match error {
+            ProgramError::LoadError {
+                io_error,
+                verifier_log,
+            } => match verifier_log.to_string() {
+                log if log.is_empty() => io_error.into(),
+                log => format!("{io_error}\n{log}").into(),
+            },
+            other => other.into(),
+        };
+        Self::Load { program, source }
     }
-    text
 }
 
 /// What the programs are told before they are loaded.
@@ -134,7 +147,6 @@ pub struct Kernel {
     state: Mutex<State>,
     resolved: Mutex<HashMap<MapData, u32, Identity>>,
     counters: Mutex<HashMap<MapData, u64, Counters>>,
-    total: Array<MapData, Counters>,
     hooks: Vec<HookState>,
     seed: u64,
 }
@@ -158,7 +170,7 @@ impl Kernel {
         let mut earlier = Earlier::find()?;
         let seed = match earlier.seed()? {
             Some(seed) => seed,
-            None => random()?,
+            None => getrandom::u64().map_err(KernelError::Random)?,
         };
         let pid = std::process::id();
         let interval = 1_000_000_000 / options.event_rate.max(1);
@@ -193,7 +205,6 @@ impl Kernel {
         Ok(Self {
             resolved: Mutex::new(take(&mut ebpf, "RESOLVED")?),
             counters: Mutex::new(take(&mut ebpf, "COUNTERS")?),
-            total: take(&mut ebpf, "TOTAL")?,
             state: Mutex::new(State {
                 policies,
                 adopted,
@@ -299,11 +310,6 @@ impl Kernel {
             .map_err(map("read an exec's counters"))?;
         counters.remove(&exec).map_err(map("forget an exec"))?;
         Ok(last)
-    }
-
-    /// All refusals since the programs were loaded.
-    pub fn total(&self) -> Result<Counters, KernelError> {
-        self.total.get(&0, 0).map_err(map("read the counters"))
     }
 
     /// Which file an `O_PATH` descriptor names, as the kernel sees it. The
@@ -507,14 +513,6 @@ fn map(action: &'static str) -> impl FnOnce(MapError) -> KernelError {
         action,
         source: Box::new(source),
     }
-}
-
-fn random() -> Result<u64, KernelError> {
-    let mut bytes = [0; 8];
-    let read = std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes));
-    read.map_err(KernelError::Events)?;
-    Ok(u64::from_ne_bytes(bytes))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,6 +6,7 @@ use std::{fs::File, os::fd::AsFd};
 use aya::{Btf as AyaBtf, Ebpf, EbpfLoader, programs::Program};
 
 use super::{KernelError, OBJECT, btf::Btf, layout, programs};
+use crate::{cgroup::Hierarchy, chain::Chain};
 
 /// An attempt and its outcome.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub struct Probe {
     /// What was attempted.
     pub name: &'static str,
     /// Why it failed.
-    pub outcome: Result<(), String>,
+    pub outcome: Result<(), KernelError>,
     /// What to do if it failed.
     pub remedy: &'static str,
 }
@@ -25,18 +26,18 @@ pub fn probe() -> Vec<Probe> {
     vec![
         Probe {
             name: "kernel structures as expected",
-            outcome: types.map_err(|error| error.to_string()),
+            outcome: types.map_err(KernelError::from),
             remedy: "boot a kernel that this version supports",
         },
         Probe {
             name: "LSM programs load and attach",
-            outcome: lsm().map_err(|error| error.to_string()),
+            outcome: lsm(),
             remedy: "boot with `bpf` in the `lsm=` list; where it is there, another \
                      security module or a container forbids it",
         },
         Probe {
             name: "cgroup programs load and attach",
-            outcome: cgroup().map_err(|error| error.to_string()),
+            outcome: cgroup(),
             remedy: "run as root of the host, outside containers",
         },
     ]
@@ -74,10 +75,7 @@ fn attach(
     let program = ebpf.program_mut(name).ok_or(KernelError::Object(name))?;
     load(program)
         .ok_or(KernelError::Object(name))?
-        .map_err(|source| KernelError::Load {
-            program: name,
-            source: Box::new(source),
-        })?;
+        .map_err(|error| KernelError::load(name, error))?;
     programs::link(program, cgroup)
         .map(drop)
         .map_err(|source| KernelError::Attach {
@@ -94,19 +92,18 @@ fn object() -> Result<Ebpf, KernelError> {
 
 /// The root of the cgroup2 hierarchy.
 fn root() -> Result<File, KernelError> {
-    let root = crate::cgroup::Hierarchy::find()
-        .map_err(|error| error.to_string())
-        .and_then(|hierarchy| File::open(hierarchy.path()).map_err(|error| error.to_string()));
-    root.map_err(|error| KernelError::Attach {
+    let failed = |source| KernelError::Attach {
         program: "probe_cgroup",
-        source: error.into(),
-    })
+        source,
+    };
+    let hierarchy = Hierarchy::find().map_err(|error| failed(error.into()))?;
+    File::open(hierarchy.path()).map_err(|error| failed(error.into()))
 }
 
 impl Probe {
-    /// The cause alone, on one line.
+    /// Why it failed, on one line, without the verifier's log.
     pub fn detail(&self) -> Option<String> {
-        let text = self.outcome.as_ref().err()?;
-        Some(text.lines().next().unwrap_or_default().to_owned())
+        let Chain { message, .. } = Chain::of(self.outcome.as_ref().err()?);
+        Some(message.lines().next().unwrap_or_default().to_owned())
     }
 }

@@ -115,10 +115,7 @@ pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), Ker
             (Program::CgroupSkb(program), Attach::Egress) => program.load(),
             _ => return Err(KernelError::Object(entry.program)),
         }
-        .map_err(|source| KernelError::Load {
-            program: entry.program,
-            source: Box::new(source),
-        })?;
+        .map_err(|error| KernelError::load(entry.program, error))?;
     }
     Ok(())
 }

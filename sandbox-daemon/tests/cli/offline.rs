@@ -67,15 +67,18 @@ fn what_the_caller_got_wrong_is_said_before_the_daemon_is_asked() {
     for (arguments, message) in [
         (
             &["run", "-p", "./none.toml", "true"][..],
-            "sandbox: cannot read the policy `./none.toml`: No such file or directory (os error 2)\n",
+            "sandbox: cannot read the policy `./none.toml`: No such file or directory (os error 2)\n\
+             hint: an installed policy is named without `/` and `.toml`; see `sandbox policy list`\n",
         ),
         (
             &["run", "-w", "none", "true"],
-            "sandbox: cannot use the workspace `none`: No such file or directory (os error 2)\n",
+            "sandbox: cannot use the workspace `none`: No such file or directory (os error 2)\n\
+             hint: name the directory to work on with `-w DIR`\n",
         ),
         (
             &["run", "-w", "wrong.bin.toml", "true"],
-            "sandbox: cannot use the workspace `wrong.bin.toml`: not a directory\n",
+            "sandbox: cannot use the workspace `wrong.bin.toml`: not a directory\n\
+             hint: name the directory to work on with `-w DIR`\n",
         ),
         (
             &["run", "-e", "NOT_THERE", "true"],
