@@ -105,12 +105,12 @@ impl Earlier {
     /// Removes the pins that cannot be told of new sandboxes: their programs,
     /// which refuse what they do not know, detach.
     pub(super) fn remove_other(&mut self) -> Result<(), KernelError> {
-        self.other.drain(..).try_for_each(remove)
+        self.other.drain(..).try_for_each(|path| remove(&path))
     }
 
     /// Removes the rest.
     pub(super) fn remove(&mut self) -> Result<(), KernelError> {
-        self.usable.drain(..).try_for_each(remove)
+        self.usable.drain(..).try_for_each(|path| remove(&path))
     }
 }
 
@@ -158,7 +158,7 @@ impl Pins {
 
     /// Removes the pins; the programs detach with them.
     pub(super) fn remove(&self) -> Result<(), KernelError> {
-        remove(self.directory.clone())
+        remove(&self.directory)
     }
 
     fn map(&self, ebpf: &Ebpf, name: &'static str) -> Result<(), KernelError> {
@@ -170,8 +170,8 @@ impl Pins {
     }
 }
 
-fn remove(path: PathBuf) -> Result<(), KernelError> {
-    fs::remove_dir_all(&path).map_err(pin("remove pins", &path))
+fn remove(path: &Path) -> Result<(), KernelError> {
+    fs::remove_dir_all(path).map_err(pin("remove pins", path))
 }
 
 /// A load that failed half-way leaves nothing.
