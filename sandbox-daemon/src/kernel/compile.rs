@@ -6,6 +6,7 @@ use std::{
     net::IpAddr,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use sandbox_common::{
@@ -15,7 +16,7 @@ use sandbox_common::{
 
 use super::{
     Compiled, KernelError,
-    tree::{Chain, Found, Identify, Node, Tree},
+    tree::{Chain, End, Found, Identify, Node, Tree},
 };
 use crate::{
     policy::{Access, Mode, NamePattern, NetworkMode, Place, Policy},
@@ -41,11 +42,7 @@ pub fn compile(
         ruled: BTreeMap::new(),
         directories: Vec::new(),
     };
-    for (rule, id) in policy.files.iter().zip(1..) {
-        if let Place::Path(path) = &rule.place {
-            compiler.path(path, rule.access, id)?;
-        }
-    }
+    compiler.paths(policy)?;
     compiler.mounts(mounts)?;
     let mut flags = 0;
     for (rule, id) in policy.files.iter().zip(1..) {
@@ -92,35 +89,151 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn path(&mut self, path: &Path, access: Access, id: u32) -> Result<(), KernelError> {
-        let rights = rights(access);
-        self.ruled.entry(path.to_owned()).or_insert((rights, id));
-        let links = match self.tree.find(path)? {
-            Found::Existing { links, file } => {
-                self.file(&file, rights, id);
-                links
+    /// The rules with a path. Those that lead through a symbolic link which the
+    /// sandbox, or who filled the workspace, may have made come last: they take
+    /// rights away from what the link leads to and never give any.
+    fn paths(&mut self, policy: &Policy) -> Result<(), KernelError> {
+        let mut found = Vec::new();
+        for (rule, id) in policy.files.iter().zip(1..) {
+            if let Place::Path(path) = &rule.place {
+                found.push((path, rule.access, id, self.tree.find(path)?));
             }
-            Found::Missing {
-                links,
+        }
+        let doubtful = doubtful(policy, &found);
+        let (given, taken): (Vec<_>, Vec<_>) = found.into_iter().partition(|(.., found)| {
+            let mut through = found.through.iter();
+            through.all(|link| !doubtful.iter().any(|place| link.starts_with(place)))
+        });
+        for (path, access, id, found) in &given {
+            let rights = rights(*access);
+            self.ruled.entry((*path).clone()).or_insert((rights, *id));
+            self.give(found, *access, *id);
+        }
+        // A file where a rule has a directory: `.git` of a linked working tree.
+        for (.., access, id, found) in given.iter().chain(&taken) {
+            if let End::Missing { parents, .. } = &found.end
+                && parents.last().is_some_and(|node| !node.is_directory())
+            {
+                self.take(policy, parents, *access, *id)?;
+            }
+        }
+        for (.., access, id, found) in &taken {
+            for link in &found.links {
+                self.take(policy, link, *access, *id)?;
+            }
+            match &found.end {
+                End::Existing(file) => self.take(policy, file, *access, *id)?,
+                End::Missing {
+                    parents,
+                    name,
+                    last,
+                } => {
+                    if *last || *access == Access::Deny {
+                        self.take_name(parents, name, *access, *id);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, found: &Found, access: Access, id: u32) {
+        let rights = rights(access);
+        match &found.end {
+            End::Existing(file) => self.file(file, rights, id),
+            End::Missing {
                 parents,
                 name,
                 last,
             } => {
                 // A missing directory hides what would be below it; what is
                 // granted or made read-only below it has no place yet.
-                if last || access == Access::Deny {
-                    self.shield(&parents, id);
-                    if let Some(parent) = parents.last() {
-                        self.guard(parent, &name, rights, id);
-                    }
+                if let Some(parent) = parents.last()
+                    && parent.is_directory()
+                    && (*last || access == Access::Deny)
+                {
+                    self.shield(parents, id);
+                    self.guard(parent, name, rights, id);
                 }
-                links
             }
+        }
+        for link in &found.links {
+            self.file(link, rights, id);
+        }
+    }
+
+    /// A rule for a file that leaves of its rights what both allow.
+    fn take(
+        &mut self,
+        policy: &Policy,
+        chain: &Chain,
+        access: Access,
+        id: u32,
+    ) -> Result<(), KernelError> {
+        let Some(file) = chain.last() else {
+            return Ok(());
         };
-        for link in links {
-            self.file(&link, rights, id);
+        let allowed = self.allowed(chain);
+        let mut kept = allowed & rights(access);
+        // A rule for the file itself would go before a pattern.
+        for rule in &policy.files {
+            if let Place::Name { scope, pattern } = &rule.place
+                && !file.is_directory()
+                && file
+                    .path
+                    .file_name()
+                    .is_some_and(|name| pattern.matches(name.as_bytes()))
+                && self.within(scope.as_deref(), &file.path)?
+            {
+                kept &= rights(rule.access);
+            }
+        }
+        if kept != allowed {
+            self.file(chain, kept, id);
         }
         Ok(())
+    }
+
+    fn take_name(&mut self, parents: &Chain, name: &OsStr, access: Access, id: u32) {
+        let Some(parent) = parents.last().filter(|node| node.is_directory()) else {
+            return;
+        };
+        let ruled = self.entries.get(&self.name(parent, name)).copied();
+        let allowed = ruled.map_or_else(|| self.allowed(parents), |value| value.bits & RIGHTS);
+        let kept = allowed & rights(access);
+        if kept != allowed {
+            self.shield(parents, id);
+            self.guard(parent, name, kept, id);
+        }
+    }
+
+    /// What the nearest rule so far allows.
+    fn allowed(&self, chain: &[Rc<Node>]) -> u32 {
+        for (at, node) in chain.iter().enumerate().rev() {
+            let by_name = at
+                .checked_sub(1)
+                .and_then(|above| Some(self.name(&chain[above], node.path.file_name()?)));
+            let ruled = [Some(inode(node.identity)), by_name]
+                .into_iter()
+                .flatten()
+                .filter_map(|key| self.entries.get(&key))
+                .find(|value| value.bits & bits::RULED != 0);
+            if let Some(value) = ruled {
+                return value.bits & RIGHTS;
+            }
+        }
+        0
+    }
+
+    /// Whether a path lies in the directory of a pattern.
+    fn within(&mut self, scope: Option<&Path>, path: &Path) -> Result<bool, KernelError> {
+        let Some(scope) = scope else { return Ok(true) };
+        let End::Existing(scope) = self.tree.find(scope)?.end else {
+            return Ok(false);
+        };
+        Ok(scope
+            .last()
+            .is_some_and(|scope| path.starts_with(&scope.path)))
     }
 
     /// A rule for a file that exists, and for its name, should it be replaced.
@@ -152,17 +265,21 @@ impl Compiler<'_> {
 
     fn guard(&mut self, parent: &Node, name: &OsStr, rights: u32, id: u32) {
         self.mark(parent.identity, bits::NAMES, 0);
-        let key = Key {
+        let key = self.name(parent, name);
+        narrow(self.entries.entry(key).or_default(), rights, id);
+    }
+
+    fn name(&self, parent: &Node, name: &OsStr) -> Key {
+        Key {
             kind: kind::NAME,
             dev: parent.identity.dev,
             ino: parent.identity.ino,
             extra: name_hash(self.seed, &words(name.as_bytes())),
-        };
-        narrow(self.entries.entry(key).or_default(), rights, id);
+        }
     }
 
     /// Directories above a place may be seen, and not moved.
-    fn shield(&mut self, parents: &[std::rc::Rc<Node>], id: u32) {
+    fn shield(&mut self, parents: &[Rc<Node>], id: u32) {
         for parent in parents {
             self.mark(parent.identity, bits::ANCESTOR, id);
         }
@@ -181,24 +298,24 @@ impl Compiler<'_> {
     fn mounts(&mut self, mounts: &[Mount]) -> Result<(), KernelError> {
         let mut derived: BTreeMap<Key, Value> = BTreeMap::new();
         for mount in mounts {
-            let Found::Existing { file, .. } = self.tree.find(&mount.point)? else {
+            let End::Existing(file) = self.tree.find(&mount.point)?.end else {
                 continue;
             };
             let Some(root) = file.last() else {
                 continue;
             };
-            let (rights, id) = mount
-                .point
-                .ancestors()
-                .find_map(|path| self.ruled.get(path).copied())
-                .unwrap_or((0, builtin::NONE));
             let key = inode(root.identity);
             if self
                 .entries
                 .get(&key)
                 .is_none_or(|value| value.bits & bits::RULED == 0)
             {
-                narrow(derived.entry(key).or_default(), rights, id);
+                // What is mounted may be seen elsewhere too, below another rule.
+                let elsewhere = mounts.iter().filter_map(|other| elsewhere(mount, other));
+                for place in std::iter::once(mount.point.clone()).chain(elsewhere) {
+                    let (rights, id) = self.nearest(&place);
+                    narrow(derived.entry(key).or_default(), rights, id);
+                }
             }
             self.directories.push((mount.point.clone(), root.identity));
         }
@@ -208,6 +325,13 @@ impl Compiler<'_> {
             entry.rule = value.rule;
         }
         Ok(())
+    }
+
+    /// The rule of the nearest place that has one, by path.
+    fn nearest(&self, path: &Path) -> (u32, u32) {
+        path.ancestors()
+            .find_map(|path| self.ruled.get(path).copied())
+            .unwrap_or((0, builtin::NONE))
     }
 
     fn pattern(
@@ -246,7 +370,7 @@ impl Compiler<'_> {
             return Ok(());
         };
         // A scope that does not exist holds nothing yet.
-        let Found::Existing { file, .. } = self.tree.find(scope)? else {
+        let End::Existing(file) = self.tree.find(scope)?.end else {
             return Ok(());
         };
         let Some(scope) = file.last().filter(|node| node.is_directory()) else {
@@ -307,6 +431,47 @@ impl Compiler<'_> {
     }
 }
 
+/// Where links may be the sandbox's own, or of whoever filled the workspace:
+/// the workspace, and what may be written.
+fn doubtful(policy: &Policy, found: &[(&PathBuf, Access, u32, Found)]) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = policy.workspace.iter().cloned().collect();
+    let writable = || {
+        found
+            .iter()
+            .filter(|(_, access, ..)| *access == Access::Write)
+            .filter_map(|(.., found)| match &found.end {
+                End::Existing(file) => Some((&found.through, file.last()?.path.clone())),
+                End::Missing { .. } => None,
+            })
+    };
+    places.extend(
+        writable()
+            .filter(|(through, _)| through.is_empty())
+            .map(|(_, path)| path),
+    );
+    let direct = places.clone();
+    let trusted = |through: &[PathBuf]| {
+        let mut through = through.iter();
+        through.all(|link| !direct.iter().any(|place| link.starts_with(place)))
+    };
+    places.extend(
+        writable()
+            .filter(|(through, _)| trusted(through))
+            .map(|(_, path)| path),
+    );
+    places
+}
+
+/// Where else a mount's root is seen: below the root of another mount.
+fn elsewhere(mount: &Mount, other: &Mount) -> Option<PathBuf> {
+    let below = mount.root.strip_prefix(&other.root).ok()?;
+    let strictly = mount.root != other.root;
+    (mount.dev == other.dev && strictly).then(|| other.point.join(below))
+}
+
+/// The bits of a value that are rights.
+const RIGHTS: u32 = bits::READ | bits::WRITE;
+
 fn narrow(value: &mut Value, rights: u32, id: u32) {
     if value.bits & bits::RULED == 0 {
         value.bits |= bits::RULED | rights;
@@ -314,9 +479,9 @@ fn narrow(value: &mut Value, rights: u32, id: u32) {
         return;
     }
     let kept = value.bits & rights;
-    let lost = value.bits & !rights & (bits::READ | bits::WRITE);
+    let lost = value.bits & !rights & RIGHTS;
     if lost != 0 {
-        value.bits = value.bits & !(bits::READ | bits::WRITE) | kept & (bits::READ | bits::WRITE);
+        value.bits = value.bits & !RIGHTS | kept & RIGHTS;
         value.rule = id;
     }
 }
@@ -376,6 +541,7 @@ mod tests {
     }
 
     struct Case {
+        workspace: Option<PathBuf>,
         home: tempfile::TempDir,
         rules: Vec<FileRule>,
         mounts: Vec<Mount>,
@@ -384,6 +550,7 @@ mod tests {
     impl Case {
         fn new() -> Self {
             Self {
+                workspace: None,
                 home: tempfile::tempdir().unwrap(),
                 rules: Vec::new(),
                 mounts: Vec::new(),
@@ -405,13 +572,14 @@ mod tests {
         }
 
         fn compiled(&self) -> BTreeMap<Key, Value> {
-            let policy = Policy::new(
+            let mut policy = Policy::new(
                 "case".into(),
                 Mode::Enforce,
                 self.rules.clone(),
                 Network::default(),
                 Environment::default(),
             );
+            policy.workspace.clone_from(&self.workspace);
             compile(&policy, 3, SEED, &self.mounts, &Stat)
                 .unwrap()
                 .entries
@@ -497,6 +665,87 @@ mod tests {
         ] {
             assert_eq!(entries[&key].bits, bits::RULED);
         }
+    }
+
+    #[test]
+    fn a_link_in_the_workspace_takes_rights_and_gives_none() {
+        let mut case = Case::new();
+        for directory in ["keys", "notes", "work/tools"] {
+            fs::create_dir_all(case.at(directory)).unwrap();
+        }
+        for file in ["keys/id", "work/tools/.env"] {
+            fs::write(case.at(file), "").unwrap();
+        }
+        for (target, link) in [
+            ("../keys/id", "work/config"),
+            ("../notes", "work/settings"),
+            ("tools", "work/hooks"),
+            ("tools/.env", "work/env"),
+            ("../notes", "work/out"),
+        ] {
+            symlink(target, case.at(link)).unwrap();
+        }
+        case.workspace = Some(case.at("work"));
+        case.rules.push(FileRule {
+            place: Place::Name {
+                scope: None,
+                pattern: NamePattern::Exact(b".env".into()),
+            },
+            access: Access::Deny,
+            label: "**/.env".into(),
+        });
+        let case = case
+            .with("work", Access::Write)
+            .with("keys", Access::Deny)
+            .with("work/config", Access::Read)
+            .with("work/settings", Access::Read)
+            .with("work/hooks", Access::Read)
+            .with("work/env", Access::Read)
+            .with("work/out", Access::Write);
+        let entries = case.compiled();
+        for untouched in ["keys/id", "notes"] {
+            assert!(!entries.contains_key(&case.key(untouched)), "{untouched}");
+        }
+        // The links themselves stay, and so does what a link within protects.
+        let read_only = READ | bits::ANCESTOR;
+        assert_eq!(entries[&case.key("work/config")].bits, READ);
+        assert_eq!(entries[&case.key("work/tools")].bits & read_only, read_only);
+        assert_eq!(entries[&case.key("work/tools")].bits & bits::WRITE, 0);
+        assert_eq!(entries[&case.key("work/tools/.env")].bits, bits::RULED);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_directory_is_what_the_rule_says() {
+        let case = Case::new();
+        fs::create_dir(case.at("work")).unwrap();
+        fs::write(case.at("work/.git"), "gitdir: /elsewhere").unwrap();
+        let case = case
+            .with("work", Access::Write)
+            .with("work/.git/info/attributes", Access::Read);
+        let entries = case.compiled();
+        assert_eq!(entries[&case.key("work/.git")].bits & WRITE, READ);
+        assert_eq!(entries[&case.name("work", ".git")].bits & WRITE, READ);
+    }
+
+    #[test]
+    fn what_is_mounted_twice_has_the_narrower_rule() {
+        let mut case = Case::new();
+        fs::create_dir_all(case.at("keys/host")).unwrap();
+        fs::create_dir(case.at("seen")).unwrap();
+        for (root, point) in [("/", ""), ("/keys/host", "seen")] {
+            case.mounts.push(Mount {
+                id: 0,
+                parent: 0,
+                dev: 1,
+                root: root.into(),
+                point: case.at(point),
+                fs_type: "ext4".into(),
+                source: "none".into(),
+            });
+        }
+        let case = case.with("", Access::Read).with("keys", Access::Deny);
+        let entries = case.compiled();
+        assert_eq!(entries[&case.key("seen")].bits, bits::RULED);
     }
 
     #[test]

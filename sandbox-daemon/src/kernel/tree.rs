@@ -52,13 +52,20 @@ impl Node {
 pub(super) type Chain = Vec<Rc<Node>>;
 
 /// What became of a path.
-pub(super) enum Found {
-    /// It exists. The links that led there as its last component come first.
-    Existing { links: Vec<Chain>, file: Chain },
-    /// It does not. The directories that do, the first name that does not, and
-    /// whether that is the last one.
+pub(super) struct Found {
+    /// The links that led there as its last component.
+    pub links: Vec<Chain>,
+    /// Every link that was followed.
+    pub through: Vec<PathBuf>,
+    pub end: End,
+}
+
+/// Where a path ends.
+pub(super) enum End {
+    Existing(Chain),
+    /// It does not exist. The directories that do, or a file in the place of
+    /// one; the first name that does not, and whether that is the last one.
     Missing {
-        links: Vec<Chain>,
         parents: Chain,
         name: OsString,
         last: bool,
@@ -89,7 +96,7 @@ impl<'a> Tree<'a> {
         let mut rest: VecDeque<OsString> = names(path).collect();
         let mut chain = vec![Rc::clone(&self.root)];
         let mut links = Vec::new();
-        let mut followed = 0;
+        let mut through = Vec::new();
         while let Some(name) = rest.pop_front() {
             if name == ".." {
                 if chain.len() > 1 {
@@ -102,19 +109,22 @@ impl<'a> Tree<'a> {
                 Some(parent) if parent.is_directory() => self.child(&Rc::clone(parent), &name)?,
                 _ => None,
             };
-            let Some(child) = child.filter(|_| followed < MAX_LINKS) else {
-                return Ok(Found::Missing {
+            let Some(child) = child.filter(|_| through.len() < MAX_LINKS) else {
+                return Ok(Found {
                     links,
-                    parents: chain,
-                    name,
-                    last,
+                    through,
+                    end: End::Missing {
+                        parents: chain,
+                        name,
+                        last,
+                    },
                 });
             };
             if !child.is_link() {
                 chain.push(child);
                 continue;
             }
-            followed += 1;
+            through.push(child.path.clone());
             let target = readlinkat(&child.file, "").unwrap_or_default();
             if last {
                 let mut link = chain.clone();
@@ -129,7 +139,11 @@ impl<'a> Tree<'a> {
                 rest.push_front(name);
             }
         }
-        Ok(Found::Existing { links, file: chain })
+        Ok(Found {
+            links,
+            through,
+            end: End::Existing(chain),
+        })
     }
 
     fn child(&mut self, parent: &Rc<Node>, name: &OsStr) -> Result<Option<Rc<Node>>, KernelError> {

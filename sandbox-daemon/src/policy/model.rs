@@ -201,6 +201,9 @@ pub struct Policy {
     pub network: Network,
     /// The environment of what is started.
     pub env: Environment,
+    /// The directory that is worked in: others may have filled it, so what
+    /// symbolic links in it lead to is not what the rules mean.
+    pub workspace: Option<PathBuf>,
 }
 
 impl Policy {
@@ -219,6 +222,7 @@ impl Policy {
             files,
             network,
             env,
+            workspace: None,
         };
         policy.digest = digest::of(&policy);
         policy

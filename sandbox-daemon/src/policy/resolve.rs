@@ -38,6 +38,7 @@ impl Document {
         let mut report = Report::new(&self.source);
         let mut resolver = Resolver::new(expansion, &mut report);
         let rules = resolver.files(self, additions);
+        let workspace = resolver.expansion.workspace.clone();
         let network = Network {
             mode: self.network.mode,
             direct: self
@@ -73,13 +74,10 @@ impl Document {
         if report.has_errors() {
             return Err(report.finish());
         }
-        Ok(Policy::new(
-            self.name.clone(),
-            self.mode,
-            rules,
-            network,
-            env,
-        ))
+        Ok(Policy {
+            workspace,
+            ..Policy::new(self.name.clone(), self.mode, rules, network, env)
+        })
     }
 }
 

@@ -288,11 +288,31 @@ impl Sandbox {
 /// Places that have to be seen inside although they are below a directory
 /// that is private there.
 fn granted(policy: &Policy, workspace: Option<&Path>) -> Vec<PathBuf> {
-    let granted = policy.files.iter().filter_map(|rule| match &rule.place {
-        Place::Path(path) if rule.access != Access::Deny => Some(path.as_path()),
-        _ => None,
-    });
-    granted.chain(workspace).map(Path::to_path_buf).collect()
+    let granted = |access: Access| {
+        let rules = policy.files.iter();
+        rules.filter_map(move |rule| match &rule.place {
+            Place::Path(path) if rule.access == access => Some(path.as_path()),
+            _ => None,
+        })
+    };
+    // What is below one that may be written comes with it; if it does not, it
+    // is a link, and perhaps the sandbox's own.
+    let doubtful: Vec<&Path> = granted(Access::Write)
+        .chain(workspace)
+        .filter(|path| path.parent().is_some())
+        .filter(|path| !PRIVATE_PLACES.iter().any(|place| Path::new(place) == *path))
+        .collect();
+    let within = |path: &Path| {
+        let mut above = path.ancestors().skip(1);
+        above.any(|above| doubtful.contains(&above))
+    };
+    [Access::Read, Access::Write]
+        .into_iter()
+        .flat_map(granted)
+        .chain(workspace)
+        .filter(|path| !within(path))
+        .map(Path::to_path_buf)
+        .collect()
 }
 
 fn name_rules(rules: &Rules, generation: u32, policy: &Policy) {
