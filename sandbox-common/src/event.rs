@@ -47,6 +47,8 @@ pub enum Operation {
     Packet,
     /// socket(2).
     Socket,
+    /// clone3(2) into another cgroup.
+    Clone,
 }
 
 impl Operation {
@@ -71,6 +73,7 @@ impl Operation {
             15 => Self::Send,
             16 => Self::Packet,
             17 => Self::Socket,
+            18 => Self::Clone,
             _ => return None,
         })
     }
@@ -96,6 +99,7 @@ impl Operation {
             Self::Send => "send",
             Self::Packet => "packet",
             Self::Socket => "socket",
+            Self::Clone => "clone",
         }
     }
 

@@ -18,6 +18,10 @@ pub mod builtin {
     pub const PACKET: u32 = 0xffff_ff06;
     /// A process in a sandbox without a policy: it is being removed.
     pub const NO_POLICY: u32 = 0xffff_ff07;
+    /// A directory that would leave the directory of a name pattern.
+    pub const PATTERN: u32 = 0xffff_ff08;
+    /// A process that would be made outside the sandbox.
+    pub const LEAVING: u32 = 0xffff_ff09;
 }
 
 /// What events call a built-in rule.
@@ -32,6 +36,8 @@ pub const fn builtin_label(rule: u32) -> Option<&'static str> {
         builtin::NETWORK => "network mode",
         builtin::PACKET => "packet destination",
         builtin::NO_POLICY => "no policy",
+        builtin::PATTERN => "name pattern",
+        builtin::LEAVING => "leaving the sandbox",
         _ => return None,
     })
 }

@@ -98,6 +98,12 @@ impl Dentry {
         SuperBlock(unsafe { load(self.0, &DENTRY__D_SB) })
     }
 
+    #[inline(always)]
+    pub fn is_directory(self) -> bool {
+        let inode = self.inode();
+        !inode.is_null() && inode.mode() & 0o170_000 == 0o040_000
+    }
+
     /// Address of the name, NUL-terminated, at most 255 bytes.
     #[inline(always)]
     pub fn name(self) -> *const u8 {

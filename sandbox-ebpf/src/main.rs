@@ -16,6 +16,7 @@ mod maps;
 mod member;
 mod network;
 mod resolve;
+mod scope;
 mod verdict;
 
 use aya_ebpf::{
@@ -100,6 +101,11 @@ pub fn inode_getattr(ctx: LsmContext) -> i32 {
 #[lsm(hook = "inode_readlink")]
 pub fn inode_readlink(ctx: LsmContext) -> i32 {
     files::readlink(&ctx)
+}
+
+#[lsm(hook = "task_alloc")]
+pub fn task_alloc(ctx: LsmContext) -> i32 {
+    scope::alloc(&ctx)
 }
 
 #[cgroup_sock(sock_create)]

@@ -22,7 +22,7 @@ pub enum Errno {
 
 impl Errno {
     #[inline(always)]
-    fn refused(self) -> i32 {
+    pub fn refused(self) -> i32 {
         match self {
             Self::Perm => -1,
             Self::NoEnt => -2,
@@ -44,8 +44,14 @@ pub struct Reason {
 /// Refuses an operation on a file.
 #[inline(always)]
 pub fn file(member: &Member, reason: Reason, dentry: Dentry) -> i32 {
+    process(member, reason, dentry.raw())
+}
+
+/// Refuses what a process would do, with the address of a dentry to show.
+#[inline(always)]
+pub fn process(member: &Member, reason: Reason, dentry: u64) -> i32 {
     event::event_file(&Refusal {
-        dentry: dentry.raw(),
+        dentry,
         ..refusal(member, reason)
     });
     if member.observes() {

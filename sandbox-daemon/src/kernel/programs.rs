@@ -50,7 +50,7 @@ const fn cgroup(program: &'static str, attach: Attach) -> Entry {
 }
 
 /// `inode_setattr` got a leading argument in 6.2; `applies` picks one of two.
-const ENTRIES: [Entry; 21] = [
+const ENTRIES: [Entry; 22] = [
     lsm("file_open"),
     lsm("path_truncate"),
     // 6.2 took ftruncate(2) and O_TRUNC from path_truncate.
@@ -75,6 +75,7 @@ const ENTRIES: [Entry; 21] = [
     },
     lsm("inode_getattr"),
     lsm("inode_readlink"),
+    lsm("task_alloc"),
     cgroup("sock_create", Attach::SockCreate),
     cgroup("connect4", Attach::SockAddr),
     cgroup("connect6", Attach::SockAddr),

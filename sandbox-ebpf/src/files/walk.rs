@@ -19,14 +19,27 @@ pub struct Place {
     pub rights: u32,
     /// The rule that said so.
     pub rule: u32,
-    /// The rule below it that forbids moving it; 0: none.
-    pub shields: u32,
+    /// Both in one word, because the stack is short: see `shields`, `scope`.
+    marks: u64,
 }
 
 impl Place {
     #[inline(always)]
     pub fn allows(&self, rights: u32) -> bool {
         self.rights & rights == rights
+    }
+
+    /// The rule below it that forbids moving it; 0: none.
+    #[inline(always)]
+    pub fn shields(&self) -> u32 {
+        self.marks as u32
+    }
+
+    /// Stands for the nearest directory above it that has name patterns of its
+    /// own; 0: none.
+    #[inline(always)]
+    pub fn scope(&self) -> u32 {
+        (self.marks >> 32) as u32
     }
 }
 
@@ -75,14 +88,14 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
         rule: zero as u32,
         aux: zero,
     };
-    let mut shields = zero as u32;
+    let mut marks = zero;
     let mut child = leaf;
     let mut current = leaf;
     for depth in 0..MAX_DEPTH {
         if let Some((key, entry)) = entry(rules, dev, current) {
             if depth == 0 {
                 if entry.bits & bits::ANCESTOR != 0 {
-                    shields = entry.aux as u32;
+                    marks = entry.aux & 0xffff_ffff;
                 }
             } else {
                 if entry.bits & bits::NAMES != 0
@@ -94,9 +107,12 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
                     } else {
                         mask
                     };
-                    return place(value, mask, shields);
+                    return place(value, mask, marks);
                 }
                 if entry.bits & bits::SCOPE != 0 {
+                    if marks >> 32 == 0 {
+                        marks |= (key.ino ^ key.ino >> 32 | 1) << 32;
+                    }
                     mask = patterns.restrict(rules, dev, key.ino, mask);
                 }
             }
@@ -106,12 +122,12 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
                 } else {
                     mask
                 };
-                return place(entry, mask, shields);
+                return place(entry, mask, marks);
             }
         }
         let parent = current.parent();
         if parent == current {
-            return end(super_block, current, shields);
+            return end(super_block, current, marks);
         }
         if depth == 0 {
             mask = patterns.restrict(rules, 0, 0, mask);
@@ -122,7 +138,7 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
     Place {
         rights: 0,
         rule: builtin::TOO_DEEP,
-        shields,
+        marks,
     }
 }
 
@@ -167,30 +183,30 @@ fn guarded(rules: &'static Rules, directory: &Key, child: Dentry) -> Option<Valu
 }
 
 #[inline(always)]
-fn place(value: Value, mask: Value, shields: u32) -> Place {
+fn place(value: Value, mask: Value, marks: u64) -> Place {
     let rights = value.bits & (bits::READ | bits::WRITE);
     if rights & !mask.bits != 0 {
         return Place {
             rights: rights & mask.bits,
             rule: mask.rule,
-            shields,
+            marks,
         };
     }
     Place {
         rights,
         rule: value.rule,
-        shields,
+        marks,
     }
 }
 
 /// The walk met no rule. Every root that the policy knows has one.
 #[inline(always)]
-fn end(super_block: SuperBlock, last: Dentry, shields: u32) -> Place {
+fn end(super_block: SuperBlock, last: Dentry, marks: u64) -> Place {
     if super_block.root() == last {
         return Place {
             rights: 0,
             rule: builtin::UNKNOWN_FILESYSTEM,
-            shields,
+            marks,
         };
     }
     // Pipes, sockets, memfds and anonymous inodes are their own parents.
@@ -198,12 +214,12 @@ fn end(super_block: SuperBlock, last: Dentry, shields: u32) -> Place {
         return Place {
             rights: bits::READ | bits::WRITE,
             rule: 0,
-            shields,
+            marks,
         };
     }
     Place {
         rights: 0,
         rule: builtin::DISCONNECTED,
-        shields,
+        marks,
     }
 }

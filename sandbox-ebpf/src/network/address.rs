@@ -8,7 +8,7 @@ use super::{AF_INET, AF_INET6, direct4, direct6, labelled};
 use crate::{
     event::Destination,
     maps::{LABELS, SANDBOX_LEVEL},
-    member::Who,
+    member::{self, Who},
     verdict::{self, Errno, Reason},
 };
 
@@ -41,13 +41,14 @@ pub fn send6(ctx: &SockAddrContext) -> i32 {
 fn decide(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
     // SAFETY: the context's socket is there for all four hooks.
     let label = unsafe { LABELS.get_ptr_mut(ctx) };
-    if label.is_null() {
-        // Made before its owner entered the sandbox: nobody's.
-        return 0;
-    }
+    // Without: made by the kernel, or before these programs were there. Nobody's.
     // SAFETY: checked; storage lives as long as its socket.
-    let label = unsafe { *label };
-    let Who::Inside(member) = labelled(label) else {
+    let label = (!label.is_null()).then(|| unsafe { *label });
+    let who = match label {
+        Some(label) => labelled(label),
+        None => member::current(),
+    };
+    let Who::Inside(member) = who else {
         return 0;
     };
     if member.is(header::NETWORK_UNRESTRICTED) {
@@ -60,7 +61,7 @@ fn decide(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
     } else {
         direct6(member.rules, to.address, to.port)
     };
-    if direct && current == label.sandbox {
+    if direct && label.is_some_and(|label| label.sandbox == current) {
         return 1;
     }
     let reason = Reason {
