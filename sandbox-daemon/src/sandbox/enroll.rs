@@ -105,6 +105,7 @@ impl Registry {
             mounts,
         };
         let (exec, denials) = Exec::begin(self, sandbox, argv, kind)?;
+        exec.set_pid(pid);
         let enrollment = Enrollment {
             pid,
             uid: sandbox.account.uid,
@@ -118,7 +119,6 @@ impl Registry {
             Ok(enroll(&enrollment, registry.slice(), placing.cgroup())?)
         });
         let placed = flatten(placed.await).and_then(|enrolled| {
-            exec.set_pid(pid);
             if exec.cause().is_some() {
                 // It was killed before there was anything to kill.
                 exec.cgroup().kill()?;
