@@ -2,7 +2,7 @@
 //! `sandbox-common`; nothing in a record is trusted to be well-formed.
 
 use std::{
-    mem::{offset_of, size_of},
+    mem::offset_of,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -52,7 +52,7 @@ pub enum Target {
     File(Place),
     /// An address; port 0: none.
     Address(IpAddr, u16),
-    /// A kind of socket: family and protocol.
+    /// Without an address: family and protocol of a socket or packet.
     Socket(u16, u32),
 }
 
@@ -191,8 +191,8 @@ impl Fields<'_> {
         const AF_INET: u16 = 2;
         const AF_INET6: u16 = 10;
         let family = self.u16(offset_of!(NetEvent, family))?;
+        let protocol = self.u32(offset_of!(NetEvent, protocol))?;
         if operation == Operation::Socket {
-            let protocol = self.u32(offset_of!(NetEvent, protocol))?;
             return Ok(Target::Socket(family, protocol));
         }
         let port = self.u16(offset_of!(NetEvent, port))?;
@@ -202,14 +202,12 @@ impl Fields<'_> {
                 address[0], address[1], address[2], address[3],
             )),
             AF_INET6 => IpAddr::V6(Ipv6Addr::from(address)),
-            other => return Err(DecodeError::Unknown("address family", other)),
+            // A packet that is neither IPv4 nor IPv6 was refused like any other.
+            _ => return Ok(Target::Socket(family, protocol)),
         };
         Ok(Target::Address(address, port))
     }
 }
-
-/// Bytes of a record that is complete, for tests and buffers.
-pub const RECORD_BYTES: usize = size_of::<FileEvent>();
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -220,7 +218,7 @@ pub(crate) mod tests {
 
     impl Raw {
         pub(crate) fn new(operation: Operation, right: Right) -> Self {
-            let mut raw = Self(vec![0; RECORD_BYTES]);
+            let mut raw = Self(vec![0; size_of::<FileEvent>()]);
             raw.put(
                 offset_of!(EventHeader, version),
                 &EVENT_VERSION.to_ne_bytes(),
@@ -288,6 +286,13 @@ pub(crate) mod tests {
         raw.put(offset_of!(NetEvent, address), &[192, 0, 2, 7]);
         let record = decode(&raw.0[..size_of::<NetEvent>()]).unwrap();
         assert_eq!(record.target, Target::Address([192, 0, 2, 7].into(), 443));
+    }
+
+    #[test]
+    fn a_packet_that_is_not_ip_is_told_like_any_other() {
+        let raw = Raw::new(Operation::Packet, Right::Connect);
+        let record = decode(&raw.0[..size_of::<NetEvent>()]).unwrap();
+        assert_eq!(record.target, Target::Socket(0, 0));
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Scope {
                 Target::File(place) => Object::Path(mounts.locate(place)),
                 Target::Address(address, port) => Object::Address(address_port(*address, *port)),
                 Target::Socket(family, protocol) => {
-                    Object::Address(format!("socket family {family} protocol {protocol}"))
+                    Object::Address(format!("family {family} protocol {protocol}"))
                 }
             },
             rule,
