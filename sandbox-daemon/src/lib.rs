@@ -3,6 +3,8 @@
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
 //! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
 
+#![deny(unsafe_code)]
+
 pub mod api;
 pub mod cgroup;
 pub mod chain;
@@ -11,9 +13,11 @@ pub mod config;
 pub mod escape;
 pub mod events;
 pub mod kernel;
+#[expect(unsafe_code, reason = "system calls that have no safe wrapper")]
 pub mod launch;
 pub mod policy;
 pub mod proto;
 pub mod sandbox;
 pub mod selftest;
+#[expect(unsafe_code, reason = "system calls that have no safe wrapper")]
 pub mod sys;

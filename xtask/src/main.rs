@@ -1,6 +1,8 @@
 //! The one tool a contributor needs: `cargo xtask setup`, `vm`, `test`, `demo`
 //! and `bench`.
 
+#![forbid(unsafe_code)]
+
 mod bench;
 mod binaries;
 mod cache;

@@ -1,5 +1,7 @@
 //! `sandbox`: the client of `sandboxd`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use sandbox_daemon::cli::{self, Exit, args::Command};

@@ -1,5 +1,7 @@
 //! `sandboxd`: reads its settings, raises the walls, serves until told to end.
 
+#![forbid(unsafe_code)]
+
 use std::{
     io::{self, IsTerminal as _},
     path::{Path, PathBuf},
