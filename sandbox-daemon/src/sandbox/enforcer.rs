@@ -75,7 +75,7 @@ pub struct HookState {
     pub kind: &'static str,
     /// Whether it is attached.
     pub loaded: bool,
-    /// required, recommended, optional
+    /// required, optional
     pub class: &'static str,
     /// What the verifier walked through.
     pub verified_instructions: u32,
