@@ -7,6 +7,7 @@
 mod diagnostic;
 mod digest;
 mod document;
+mod entries;
 mod environment;
 mod hosts;
 mod model;

@@ -190,6 +190,19 @@ pub(super) fn listed(words: &[&str]) -> String {
     }
 }
 
+/// Reports a word that is none of `known`.
+pub(super) fn unknown_word(key: &str, item: &Item, known: &[&str], report: &mut Report<'_>) {
+    let hint = match nearest(&item.text, known.iter().copied()) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!("known are {}", listed(known)),
+    };
+    report.error(
+        item.span.clone(),
+        &format!("unknown {key} `{}`", item.text),
+        Some(&hint),
+    );
+}
+
 fn item(value: &Spanned<DeValue<'_>>) -> Option<Item> {
     let text = value.get_ref().as_str()?;
     Some(Item {
