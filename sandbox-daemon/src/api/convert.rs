@@ -10,7 +10,8 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    events::{Denial, Item, LossReason, Object, Right, Verdict, escape},
+    escape,
+    events::{Denial, Item, LossReason, Object, Right, Verdict},
     launch::{ExitStatus, Size},
     policy::{Diagnostic, Severity},
     proto,

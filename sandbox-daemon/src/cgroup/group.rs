@@ -156,11 +156,6 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Removes it; it must be empty and have none below.
-    pub async fn remove(self) -> Result<(), CgroupError> {
-        remove_dir(&self.path).await
-    }
-
     /// Kills what runs in it and below, waits for the end, and removes it with
     /// all below.
     pub async fn remove_tree(self) -> Result<(), CgroupError> {

@@ -6,7 +6,6 @@ use std::{sync::Arc, time::SystemTime};
 pub use sandbox_common::{Right, Verdict};
 
 pub mod decode;
-pub use crate::escape;
 pub mod fold;
 pub mod journal;
 pub mod mounts;
@@ -16,6 +15,8 @@ pub use decode::DecodeError;
 pub use journal::{Filter, Item, Journal, LossReason, ResumeError, Since, Subscription};
 pub use mounts::{Mounts, SharedMounts};
 pub use scope::{Events, Owner, Rules, Scope};
+
+use crate::escape::display;
 
 /// One refused operation, in the user's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Object {
     /// Fit for a terminal.
     pub fn display(&self) -> String {
         match self {
-            Self::Path(path) => escape::display(path),
+            Self::Path(path) => display(path),
             Self::Address(address) => address.clone(),
         }
     }

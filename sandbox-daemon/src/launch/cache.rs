@@ -14,9 +14,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Account, LaunchError};
 
-/// Where they are. Everything above the last component is root's.
-pub const CACHE_ROOT: &str = "/var/cache/sandboxd";
-
 /// What leads each tool there; its directory below the cache, empty for the
 /// cache itself.
 const VARIABLES: [(&str, &str); 24] = [

@@ -18,7 +18,7 @@ mod workspace;
 use std::{io, path::PathBuf};
 
 pub use account::Account;
-pub use cache::{CACHE_ROOT, cache_dir, cache_environment, cache_path};
+pub use cache::{cache_dir, cache_environment, cache_path};
 pub use command::{Child, Command, signal_group};
 pub use enroll::{EnrollError, Enrolled, Enrollment, enroll};
 pub use identity::as_user;

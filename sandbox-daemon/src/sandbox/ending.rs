@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use super::{Caller, Cause, Registry, Sandbox, SandboxError, registry::flatten, run::sleep_until};
+use crate::chain::Chain;
 
 impl Registry {
     /// Kills what runs in it; returns when its cgroup is gone.
@@ -85,7 +86,7 @@ impl Registry {
         }
         tracing::info!(sandbox = sandbox.id, "deleting an idle sandbox");
         if let Err(error) = self.remove(sandbox.clone(), Cause::Request).await {
-            tracing::error!(sandbox = sandbox.id, %error, "cannot delete it");
+            tracing::error!(sandbox = sandbox.id, error = %Chain::of(&error), "cannot delete it");
         }
     }
 
@@ -97,14 +98,14 @@ impl Registry {
         let execs = sandboxes.iter().flat_map(|sandbox| sandbox.execs());
         for exec in execs.filter(|exec| !exec.stays) {
             if let Err(error) = exec.kill(Cause::Daemon) {
-                tracing::error!(exec = exec.id, %error, "cannot end an exec");
+                tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot end an exec");
             }
         }
         for sandbox in sandboxes {
             if sandbox.execs().iter().any(|exec| exec.stays) {
                 tracing::info!(sandbox = sandbox.id, "leaving what was enrolled to stay");
             } else if let Err(error) = self.remove(sandbox.clone(), Cause::Daemon).await {
-                tracing::error!(sandbox = sandbox.id, %error, "cannot remove a sandbox");
+                tracing::error!(sandbox = sandbox.id, error = %Chain::of(&error), "cannot remove a sandbox");
             }
         }
         self.events().journal().close();

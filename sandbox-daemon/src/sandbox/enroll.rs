@@ -3,23 +3,23 @@
 use std::{
     fs::{self, File},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
-use tokio::{sync::mpsc, time::MissedTickBehavior};
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target, exec::Kind,
-    registry::flatten, run::tell,
+    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target,
+    exec::Kind,
+    registry::flatten,
+    run::{loss_interval, tell},
 };
 use crate::{
-    events::{Item, Mounts, SharedMounts, Subscription, escape},
+    chain::Chain,
+    escape,
+    events::{Item, Mounts, SharedMounts, Subscription},
     launch::{EnrollError, Enrolled, Enrollment, enroll},
 };
-
-/// How often subscribers are told of losses while an exec runs.
-const TELL_LOSSES: Duration = Duration::from_secs(1);
 
 /// A process to enroll.
 #[derive(Clone, Debug)]
@@ -166,7 +166,7 @@ impl Life {
         if self.one_shot {
             let sandbox = self.exec.sandbox.clone();
             if let Err(error) = self.registry.remove(sandbox, Cause::Request).await {
-                tracing::error!(exec = self.exec.id, %error, "cannot remove a sandbox");
+                tracing::error!(exec = self.exec.id, error = %Chain::of(&error), "cannot remove a sandbox");
             }
         }
         ended.cancel();
@@ -176,8 +176,7 @@ impl Life {
 }
 
 async fn until_empty(registry: &Registry, exec: &Exec, output: &mpsc::Sender<EnrollOutput>) {
-    let mut losses = tokio::time::interval(TELL_LOSSES);
-    losses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut losses = loss_interval();
     let empty = exec.cgroup().wait_empty();
     tokio::pin!(empty);
     let mut gone = false;
@@ -185,14 +184,14 @@ async fn until_empty(registry: &Registry, exec: &Exec, output: &mpsc::Sender<Enr
         tokio::select! {
             result = &mut empty => {
                 if let Err(error) = result {
-                    tracing::error!(exec = exec.id, %error, "cannot wait for enrolled processes");
+                    tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot wait for enrolled processes");
                 }
                 return;
             }
             () = output.closed(), if !gone => {
                 gone = true;
                 if !exec.stays && let Err(error) = exec.kill(Cause::Request) {
-                    tracing::error!(exec = exec.id, %error, "cannot kill an exec");
+                    tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot kill an exec");
                 }
             }
             _ = losses.tick() => exec.tell_losses(registry),

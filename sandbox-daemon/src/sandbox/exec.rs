@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::{Registry, Sandbox, SandboxError, quota::Share, shelf::SavedExec};
 use crate::{
     cgroup::Cgroup,
+    chain::Chain,
     events::{Filter, LossReason, Mounts, Owner, Scope, SharedMounts, Subscription},
 };
 
@@ -263,7 +264,7 @@ impl Exec {
             self.cgroup.wait_empty().await
         };
         if let Err(error) = emptied.await {
-            tracing::error!(exec = self.id, %error, "cannot empty an exec's cgroup");
+            tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot empty an exec's cgroup");
         }
         let counters = registry.enforcer().counters(self.cgroup.id());
         let missing = self.scope.drained(counters.emitted, DRAIN).await;
@@ -289,7 +290,7 @@ impl Exec {
                 .await
         };
         if let Err(error) = removed.await {
-            tracing::error!(exec = self.id, %error, "cannot remove an exec's cgroup");
+            tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot remove an exec's cgroup");
         }
         registry.remove_exec(&self.id, &counters);
         let mut state = self.sandbox.lock();
@@ -301,7 +302,7 @@ impl Exec {
         if self.stays
             && let Err(error) = registry.save(&self.sandbox)
         {
-            tracing::error!(exec = self.id, %error, "cannot strike off an exec");
+            tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot strike off an exec");
         }
         self.ended.send_replace(Some(ending));
         registry.idle_changed();

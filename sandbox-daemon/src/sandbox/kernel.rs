@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sandbox_common::Counters;
 
 use super::{EnforceError, Enforcer, EnforcerState, HookState, Installation, WallState};
+use crate::chain::Chain;
 use crate::kernel::{self, Class, Kernel};
 
 /// Programs in force.
@@ -35,7 +36,7 @@ impl Enforcer for KernelEnforcer {
 
     fn remove(&self, sandbox: u64) {
         if let Err(error) = self.0.remove(sandbox) {
-            tracing::error!(%error, "cannot forget a sandbox");
+            tracing::error!(error = %Chain::of(&error), "cannot forget a sandbox");
         }
     }
 
@@ -45,14 +46,14 @@ impl Enforcer for KernelEnforcer {
 
     fn counters(&self, exec: u64) -> Counters {
         self.0.counters(exec).unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read what was refused");
+            tracing::error!(error = %Chain::of(&error), "cannot read what was refused");
             Counters::default()
         })
     }
 
     fn unwatch_exec(&self, exec: u64) {
         if let Err(error) = self.0.unwatch_exec(exec) {
-            tracing::error!(%error, "cannot forget an exec");
+            tracing::error!(error = %Chain::of(&error), "cannot forget an exec");
         }
     }
 

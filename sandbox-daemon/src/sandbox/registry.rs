@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     cgroup::{Cgroup, CgroupError, Slice},
+    chain::Chain,
     config::Config,
     events::{Events, Owner, Scope},
     launch::Account,
@@ -467,7 +468,7 @@ pub(super) fn flatten<T>(
     joined: Result<Result<T, SandboxError>, tokio::task::JoinError>,
 ) -> Result<T, SandboxError> {
     joined.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request panicked");
+        tracing::error!(error = %Chain::of(&error), "a request panicked");
         Err(SandboxError::Internal)
     })
 }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::mpsc, time::MissedTickBehavior};
+use tokio::{
+    sync::mpsc,
+    time::{Interval, MissedTickBehavior},
+};
 use tokio_stream::Stream;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -22,7 +25,9 @@ use super::{
     streams::{Feeder, Pumps, Streams},
 };
 use crate::{
-    events::{Item, Subscription, escape},
+    chain::Chain,
+    escape,
+    events::{Item, Subscription},
     launch::{Child, ExitStatus, Size, foreground_group, signal_group},
 };
 
@@ -282,7 +287,7 @@ impl Life {
         if one_shot {
             let removed = registry.remove(exec.sandbox.clone(), Cause::Request).await;
             if let Err(error) = removed {
-                tracing::error!(sandbox = exec.sandbox.id, %error, "cannot remove a sandbox");
+                tracing::error!(sandbox = exec.sandbox.id, error = %Chain::of(&error), "cannot remove a sandbox");
             }
         }
         // Nothing writes any more and nothing is refused any more: what is in
@@ -315,15 +320,14 @@ impl Watch<'_> {
         mut controls: mpsc::Receiver<Input>,
         pumps: &mut Pumps,
     ) -> ExitStatus {
-        let mut losses = tokio::time::interval(TELL_LOSSES);
-        losses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut losses = loss_interval();
         let exit = self.child.wait();
         tokio::pin!(exit);
         let (mut gone, mut late) = (false, false);
         loop {
             tokio::select! {
                 status = &mut exit => return status.unwrap_or_else(|error| {
-                    tracing::error!(exec = self.exec.id, %error, "cannot wait for a command");
+                    tracing::error!(exec = self.exec.id, error = %Chain::of(&error), "cannot wait for a command");
                     ExitStatus::Signal(9)
                 }),
                 Some(input) = controls.recv() => self.act(&input, pumps),
@@ -342,7 +346,7 @@ impl Watch<'_> {
 
     fn kill(&self, cause: Cause) {
         if let Err(error) = self.exec.kill(cause) {
-            tracing::error!(exec = self.exec.id, %error, "cannot kill an exec");
+            tracing::error!(exec = self.exec.id, error = %Chain::of(&error), "cannot kill an exec");
         }
     }
 
@@ -358,7 +362,7 @@ impl Watch<'_> {
         };
         if let Err(error) = done {
             // A process that has just ended, or a number that is no signal.
-            tracing::debug!(exec = self.exec.id, %error, "a request to a command failed");
+            tracing::debug!(exec = self.exec.id, error = %Chain::of(&error), "a request to a command failed");
         }
     }
 
@@ -378,6 +382,13 @@ impl Watch<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// The moments to tell subscribers of losses at.
+pub(super) fn loss_interval() -> Interval {
+    let mut interval = tokio::time::interval(TELL_LOSSES);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
 /// Hands on refusals until the exec has ended, and then those that are left.

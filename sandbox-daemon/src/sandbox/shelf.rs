@@ -13,6 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{Cause, Exec, PolicySource, Registry, Sandbox, SandboxError, Spec, sandbox::Parts};
+use crate::chain::Chain;
 use crate::{cgroup::Cgroup, launch::Account};
 
 /// A sandbox as it is written down.
@@ -190,12 +191,12 @@ async fn end_others(cgroup: &Cgroup, stay: &[SavedExec]) -> Result<(), SandboxEr
 /// The life of an exec whose call ended with an earlier daemon.
 async fn outlive(registry: Arc<Registry>, exec: Arc<Exec>) {
     if let Err(error) = exec.cgroup().wait_empty().await {
-        tracing::error!(exec = exec.id, %error, "cannot wait for enrolled processes");
+        tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot wait for enrolled processes");
     }
     exec.end(&registry).await;
     if exec.sandbox.one_shot
         && let Err(error) = registry.remove(exec.sandbox.clone(), Cause::Request).await
     {
-        tracing::error!(exec = exec.id, %error, "cannot remove a sandbox");
+        tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot remove a sandbox");
     }
 }

@@ -291,7 +291,7 @@ async fn a_daemon_that_forked_itself_away_dies_with_its_cgroup() {
     exec.wait_empty().await.unwrap();
     assert!(!exec.populated().unwrap());
     let path = exec.path().to_owned();
-    exec.remove().await.unwrap();
+    exec.remove_tree().await.unwrap();
     assert!(!path.exists());
 }
 
