@@ -219,7 +219,11 @@ fn admit(exec: u64) -> Option<*mut Counters> {
     unsafe {
         add(&raw mut (*total).denied);
         let Some(counters) = COUNTERS.get_ptr_mut(exec) else {
-            return Some(total);
+            // Of an exec that the daemon does not watch (an earlier daemon's, until
+            // it is taken over) there is no bucket: its records could crowd out all
+            // others.
+            add(&raw mut (*total).limited);
+            return None;
         };
         add(&raw mut (*counters).denied);
         let now = bpf_ktime_get_boot_ns();
