@@ -137,11 +137,11 @@ fn path_with(program: &Path) -> Result<std::ffi::OsString> {
 }
 
 /// The demo: `run.sh` and what it needs.
-fn directory() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     workspace().join("tests/demo")
 }
 
 /// The API's definition, from which the demo's Python client is generated.
-fn proto() -> PathBuf {
+pub(crate) fn proto() -> PathBuf {
     workspace().join("sandbox-daemon/proto")
 }

@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     binaries::{self, Binaries, cargo},
+    demo,
     kernel::Kernel,
     outcome::{Listener, Outcome, Tally},
     vm::{Install, Vm},
@@ -209,7 +210,7 @@ fn virtual_machine(
     }
     let vm = Vm {
         install: Install::Running(binaries),
-        put: vec![program.to_owned()],
+        put: vec![program.to_owned(), demo::directory(), demo::proto()],
         environment,
         ..Vm::new(kernel)
     };
