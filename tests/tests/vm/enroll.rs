@@ -1,0 +1,334 @@
+//! Processes that run already are placed into a sandbox.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout},
+};
+
+use sandbox_daemon::proto::{
+    CreateSandboxRequest, DeleteSandboxRequest, EnrollRequest, EnrollResponse, Enrolled,
+    GetSandboxRequest, enroll_request, enroll_response::Response,
+};
+use tonic::{Code, Status, Streaming};
+
+use crate::{
+    client::{self, Client},
+    ground::{self, GROUND},
+    host::{self, DEV, ROOT, wait_until},
+    outside::Wire,
+};
+
+crate::trials![
+    an_enrolled_process_is_inside_with_its_descendants,
+    an_enrolled_process_does_not_write_to_the_hosts_tmp,
+    an_enrolled_process_is_killed_when_its_call_ends,
+    an_enrolled_process_that_stays_outlives_the_call,
+    open_sockets_directories_and_files_are_refused_with_a_list,
+    what_is_open_can_be_accepted_by_name,
+    anothers_process_is_not_enrolled,
+    a_process_that_is_not_the_one_meant_is_not_enrolled,
+    a_raw_socket_of_an_enrolled_root_sends_nothing,
+];
+
+/// An attacker outside.
+struct Attacker {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Attacker {
+    fn start(uid: u32, steps: &[&[&str]]) -> Self {
+        let mut command = host::attacker(uid, steps);
+        let mut child = command.current_dir(GROUND).spawn().unwrap();
+        Self {
+            stdin: child.stdin.take().unwrap(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn go_on(&mut self) {
+        self.stdin.write_all(b"x").unwrap();
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn request(uid: u32, pid: u32) -> EnrollRequest {
+    EnrollRequest {
+        sandbox: Some(enroll_request::Sandbox::Inline(ground::spec(uid))),
+        pid,
+        ..EnrollRequest::default()
+    }
+}
+
+async fn enroll(
+    client: &mut Client,
+    request: EnrollRequest,
+) -> Result<(Streaming<EnrollResponse>, Enrolled), Status> {
+    let mut stream = client.enroll(request).await?.into_inner();
+    let first = stream.message().await?.and_then(|first| first.response);
+    let Some(Response::Enrolled(enrolled)) = first else {
+        panic!("first came {first:?}");
+    };
+    Ok((stream, enrolled))
+}
+
+async fn an_enrolled_process_is_inside_with_its_descendants() {
+    ground::make(DEV);
+    let steps: [&[&str]; 6] = [
+        &["child"],
+        &["wait"],
+        &["read", "secret/key"],
+        &["append", "plain/file"],
+        &["udp", "203.0.113.1:53", "attack"],
+        &["wait"],
+    ];
+    let mut attacker = Attacker::start(DEV, &steps);
+    let child: u32 = attacker
+        .line()
+        .strip_prefix("ok ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let mut client = client::root().await;
+    let (mut stream, enrolled) = enroll(&mut client, request(DEV, attacker.pid()))
+        .await
+        .unwrap();
+    let mut pids = enrolled.pids.clone();
+    pids.sort_unstable();
+    let mut expected = vec![attacker.pid(), child];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    for pid in pids {
+        let cgroup = host::cgroup(pid);
+        assert!(cgroup.starts_with("sandboxd.slice/"), "{pid}: {cgroup}");
+    }
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    for expected in ["ENOENT", "EACCES", "EPERM"] {
+        assert_eq!(attacker.line(), expected);
+    }
+    let mut rules = Vec::new();
+    while rules.len() < 3 {
+        match stream.message().await.unwrap().unwrap().response {
+            Some(Response::Denial(denial)) => rules.push(denial.rule),
+            other => panic!("{other:?} came"),
+        }
+    }
+    assert_eq!(rules, ["/srv/ground/secret", "/", "network none"]);
+    attacker.go_on();
+    // The child is still there; the end of the exec is that of all of them.
+    let _ = attacker.child.wait();
+    assert!(host::alive(child));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child.cast_signed()),
+        nix::sys::signal::SIGKILL,
+    )
+    .unwrap();
+    let last = stream.message().await.unwrap().unwrap().response;
+    let Some(Response::Ended(ended)) = last else {
+        panic!("last came {last:?}");
+    };
+    assert_eq!((ended.denied, ended.lost), (3, 0));
+}
+
+async fn an_enrolled_process_does_not_write_to_the_hosts_tmp() {
+    ground::make(DEV);
+    let step = ["open", "/tmp/attacked", "creat"];
+    let mut attacker = Attacker::start(DEV, &[&["wait"], &step, &["wait"]]);
+    let mut client = client::root().await;
+    let (stream, _) = enroll(&mut client, request(DEV, attacker.pid()))
+        .await
+        .unwrap();
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    assert_eq!(attacker.line(), "EACCES");
+    assert_eq!(host::attack(DEV, "/", &step), "ok");
+    std::fs::remove_file("/tmp/attacked").unwrap();
+    drop(stream);
+}
+
+async fn an_enrolled_process_is_killed_when_its_call_ends() {
+    ground::make(DEV);
+    let before = host::sandboxes();
+    let attacker = Attacker::start(DEV, &[&["stay"]]);
+    let mut client = client::root().await;
+    let (stream, _) = enroll(&mut client, request(DEV, attacker.pid()))
+        .await
+        .unwrap();
+    drop(stream);
+    wait_until("it is dead", || !host::alive(attacker.pid())).await;
+    wait_until("its cgroup is gone", || host::sandboxes() == before).await;
+}
+
+async fn an_enrolled_process_that_stays_outlives_the_call() {
+    ground::make(DEV);
+    let mut client = client::root().await;
+    let create = CreateSandboxRequest {
+        spec: Some(ground::spec(DEV)),
+        ..CreateSandboxRequest::default()
+    };
+    let id = client.create_sandbox(create).await.unwrap().into_inner().id;
+    let steps: [&[&str]; 4] = [
+        &["wait"],
+        &["read", "secret/key"],
+        &["wait"],
+        &["read", "secret/key"],
+    ];
+    let mut attacker = Attacker::start(DEV, &steps);
+    let stays = EnrollRequest {
+        sandbox: Some(enroll_request::Sandbox::SandboxId(id.clone())),
+        stay: true,
+        ..request(DEV, attacker.pid())
+    };
+    let (stream, enrolled) = enroll(&mut client, stays).await.unwrap();
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    assert_eq!(attacker.line(), "ENOENT");
+    drop(stream);
+    drop(client);
+    let mut client = client::root().await;
+    let sandbox = client.get_sandbox(GetSandboxRequest { id: id.clone() });
+    let sandbox = sandbox.await.unwrap().into_inner();
+    assert_eq!(sandbox.execs.len(), 1, "{sandbox:#?}");
+    assert_eq!(sandbox.execs[0].id, enrolled.exec_id);
+    assert!(sandbox.execs[0].enrolled);
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    assert_eq!(attacker.line(), "ENOENT");
+    let delete = DeleteSandboxRequest { id };
+    client.delete_sandbox(delete).await.unwrap();
+    wait_until("it is dead", || !host::alive(attacker.pid())).await;
+}
+
+const OPEN: [&[&str]; 5] = [
+    &["keep", "file", "work/file", "rw"],
+    &["keep", "directory", "plain/directory", "r+directory"],
+    &["keep-socket"],
+    &["wait"],
+    &["read", "secret/key"],
+];
+
+async fn open_sockets_directories_and_files_are_refused_with_a_list() {
+    ground::make(DEV);
+    let before = host::sandboxes();
+    let mut attacker = Attacker::start(DEV, &OPEN);
+    for _ in 0..3 {
+        assert_eq!(attacker.line(), "ok");
+    }
+    let mut client = client::root().await;
+    let Err(status) = enroll(&mut client, request(DEV, attacker.pid())).await else {
+        panic!("it was enrolled");
+    };
+    assert_eq!(
+        client::reason(&status),
+        "INHERITED_DESCRIPTORS",
+        "{status:?}"
+    );
+    for what in [
+        "socket",
+        "/srv/ground/work/file",
+        "/srv/ground/plain/directory",
+    ] {
+        assert!(
+            status.message().contains(what),
+            "{what}: {}",
+            status.message()
+        );
+    }
+    assert!(!host::cgroup(attacker.pid()).contains("sandboxd.slice"));
+    assert_eq!(host::sandboxes(), before);
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    assert_eq!(attacker.line(), "ok content of secret/key");
+}
+
+async fn what_is_open_can_be_accepted_by_name() {
+    ground::make(DEV);
+    let mut attacker = Attacker::start(DEV, &OPEN);
+    for _ in 0..3 {
+        assert_eq!(attacker.line(), "ok");
+    }
+    let accepting = EnrollRequest {
+        allow_inherited: true,
+        ..request(DEV, attacker.pid())
+    };
+    let mut client = client::root().await;
+    let (stream, _) = enroll(&mut client, accepting).await.unwrap();
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    assert_eq!(attacker.line(), "ENOENT");
+    drop(stream);
+}
+
+async fn anothers_process_is_not_enrolled() {
+    ground::make(DEV);
+    let attacker = Attacker::start(ROOT, &[&["stay"]]);
+    let mut dev = client::of(DEV).await;
+    let Err(status) = enroll(&mut dev, request(DEV, attacker.pid())).await else {
+        panic!("it was enrolled");
+    };
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    assert_eq!(client::reason(&status), "PROCESS_NOT_OWNED");
+}
+
+async fn a_process_that_is_not_the_one_meant_is_not_enrolled() {
+    ground::make(DEV);
+    let attacker = Attacker::start(DEV, &[&["stay"]]);
+    let mut client = client::root().await;
+    let other = EnrollRequest {
+        start_time: 1,
+        ..request(DEV, attacker.pid())
+    };
+    let Err(status) = enroll(&mut client, other).await else {
+        panic!("it was enrolled");
+    };
+    assert_eq!(client::reason(&status), "PROCESS_CHANGED", "{status:?}");
+    let Err(status) = enroll(&mut client, request(DEV, 4_000_000)).await else {
+        panic!("nobody was enrolled");
+    };
+    assert_eq!(client::reason(&status), "PROCESS_NOT_FOUND", "{status:?}");
+}
+
+async fn a_raw_socket_of_an_enrolled_root_sends_nothing() {
+    const ATTACK: &str = "raw-marker-of-the-attack";
+    const CONTROL: &str = "raw-marker-of-the-control";
+    ground::make(ROOT);
+    let wire = Wire::tap();
+    let steps: [&[&str]; 3] = [&["wait"], &["raw", "203.0.113.1:0", ATTACK], &["wait"]];
+    let mut attacker = Attacker::start(ROOT, &steps);
+    let mut client = client::root().await;
+    let (mut stream, _) = enroll(&mut client, request(ROOT, attacker.pid()))
+        .await
+        .unwrap();
+    attacker.go_on();
+    assert_eq!(attacker.line(), "ok");
+    assert_eq!(attacker.line(), "EPERM");
+    let message = stream.message().await.unwrap().unwrap().response;
+    let Some(Response::Denial(denial)) = message else {
+        panic!("{message:?} came");
+    };
+    assert_eq!(denial.operation, "packet", "{denial:#?}");
+    assert_eq!(denial.rule, "packet destination", "{denial:#?}");
+    drop(stream);
+    let control = ["raw", "203.0.113.1:0", CONTROL];
+    assert_eq!(host::attack(ROOT, "/", &control), "ok");
+    assert!(!wire.carried_before(CONTROL, ATTACK));
+}

@@ -1,0 +1,149 @@
+//! The policies that are shipped, on the files of real users.
+
+use std::{fs, os::unix::fs::chown, path::Path};
+
+use sandbox_daemon::proto::{Right, Start};
+
+use crate::{
+    client,
+    expect::{Refusal, events},
+    host::{self, DEV, ROOT},
+};
+
+crate::trials![
+    credentials_do_not_exist_under_the_default_policy,
+    what_runs_later_outside_is_read_only_under_the_default_policy,
+    what_git_runs_later_is_read_only,
+    tools_start_under_the_strict_policy,
+];
+
+const CREDENTIALS: [&str; 7] = [
+    ".ssh/id_ed25519",
+    ".ssh/id_ed25519.pub",
+    ".aws/credentials",
+    ".netrc",
+    ".git-credentials",
+    ".config/gh/hosts.yml",
+    ".docker/config.json",
+];
+
+fn refusal(operation: &'static str, right: Right, object: String, rule: &str) -> Refusal {
+    let errno = match right {
+        Right::Read => nix::errno::Errno::ENOENT,
+        _ => nix::errno::Errno::EACCES,
+    };
+    Refusal {
+        operation,
+        right,
+        object,
+        rule: rule.into(),
+        errno,
+    }
+}
+
+fn workspace(uid: u32) -> &'static str {
+    let path = "/srv/project";
+    if Path::new(path).exists() {
+        fs::remove_dir_all(path).unwrap();
+    }
+    fs::create_dir(path).unwrap();
+    chown(path, Some(uid), Some(uid)).unwrap();
+    path
+}
+
+async fn perform(uid: u32, policy: &str, steps: &[&[&str]]) -> client::Ran {
+    let spec = client::spec(uid, client::named(policy), workspace(uid));
+    let start = client::start(spec, &client::attacker(steps));
+    client::run(&mut client::root().await, start).await
+}
+
+async fn credentials_do_not_exist_under_the_default_policy() {
+    for uid in [DEV, ROOT] {
+        let paths: Vec<String> = CREDENTIALS
+            .iter()
+            .map(|name| format!("{}/{name}", host::home(uid)))
+            .collect();
+        let steps: Vec<Vec<&str>> = paths
+            .iter()
+            .map(|path| vec!["read", path.as_str()])
+            .collect();
+        let steps: Vec<&[&str]> = steps.iter().map(Vec::as_slice).collect();
+        let ran = perform(uid, "default", &steps).await;
+        assert_eq!(ran.lines(), vec!["ENOENT"; CREDENTIALS.len()], "{ran:?}");
+        let refusals: Vec<_> = paths
+            .iter()
+            .map(|path| refusal("open", Right::Read, path.clone(), "credentials"))
+            .collect();
+        events(refusals.iter(), &ran);
+        for step in steps {
+            let answer = host::attack(uid, "/", step);
+            assert!(answer.starts_with("ok "), "{step:?}: {answer}");
+        }
+    }
+}
+
+async fn what_runs_later_outside_is_read_only_under_the_default_policy() {
+    // As what is in the home directory where that is the workspace.
+    let spec = client::spec(DEV, client::named("default"), "/home/dev");
+    let steps: [&[&str]; 5] = [
+        &["append", ".bashrc"],
+        &["open", ".bash_aliases", "creat"],
+        &["open", "_netrc", "creat"],
+        &["read", ".ssh/id_ed25519"],
+        &["open", "made", "creat"],
+    ];
+    let start = client::start(spec, &client::attacker(&steps));
+    let ran = client::run(&mut client::root().await, start).await;
+    let expected = ["EACCES", "EACCES", "EACCES", "ENOENT", "ok"];
+    assert_eq!(ran.lines(), expected, "{ran:?}");
+    let home = |name: &str| format!("/home/dev/{name}");
+    let refusals = [
+        refusal("open", Right::Write, home(".bashrc"), "startup"),
+        refusal("create", Right::Write, home(".bash_aliases"), "startup"),
+        refusal("create", Right::Write, home("_netrc"), "credentials"),
+        refusal("open", Right::Read, home(".ssh/id_ed25519"), "credentials"),
+    ];
+    events(refusals.iter(), &ran);
+    fs::remove_file(home("made")).unwrap();
+}
+
+async fn what_git_runs_later_is_read_only() {
+    let repository = workspace(DEV);
+    host::output(DEV, &["git", "init", "-q", repository]);
+    let steps: [&[&str]; 6] = [
+        &["append", ".git/config"],
+        &["open", ".git/hooks/post-checkout", "creat"],
+        &["mkdir", ".git/info/attributes"],
+        &["rename", ".git", "moved"],
+        &["open", ".git/index.lock", "creat"],
+        &["mkdir", "nested"],
+    ];
+    let spec = client::spec(DEV, client::named("default"), repository);
+    let start = client::start(spec, &client::attacker(&steps));
+    let ran = client::run(&mut client::root().await, start).await;
+    let expected = ["EACCES", "EACCES", "EACCES", "EACCES", "ok", "ok"];
+    assert_eq!(ran.lines(), expected, "{ran:?}");
+    for denial in &ran.denials {
+        assert_eq!(denial.rule, "repository", "{denial:#?}");
+    }
+    assert_eq!(ran.exited.denied, 4, "{ran:?}");
+    for step in &steps[..2] {
+        assert_eq!(host::attack(DEV, repository, step), "ok");
+    }
+}
+
+async fn tools_start_under_the_strict_policy() {
+    for (argv, says) in [
+        (["git", "--version"].as_slice(), "git version"),
+        (&["python3", "-c", "print('python', 1 + 1)"], "python 2"),
+        (&["node", "-e", "console.log('node', 1 + 1)"], "node 2"),
+        (&["sh", "-c", "ls -d . && id -un"], "dev"),
+    ] {
+        let spec = client::spec(DEV, client::named("strict"), workspace(DEV));
+        let start: Start = client::start(spec, argv);
+        let ran = client::run(&mut client::root().await, start).await;
+        assert_eq!(ran.code(), Some(0), "{argv:?}: {ran:?}");
+        let text = host::text(&ran.stdout);
+        assert!(text.contains(says), "{argv:?}: {text}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Tests that run inside a virtual machine, as root, with sandboxd up: every
+//! attack is performed for real inside a sandbox, and outside for the control.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says what it expects by panicking"
+)]
+
+mod attack;
+mod client;
+mod commands;
+mod demo;
+mod enroll;
+mod events;
+mod expect;
+mod files;
+mod ground;
+mod host;
+mod lifecycle;
+mod network;
+mod outside;
+mod policies;
+mod restart;
+
+use std::{ffi::OsString, process::ExitCode, sync::mpsc, thread, time::Duration};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// How long a test may take that hangs.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// Trials of the tests of a module, by their names.
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            vec![$(crate::trial(
+                concat!(module_path!(), "::", stringify!($name)),
+                || Box::pin($name()),
+            )),*]
+        }
+    };
+}
+pub(crate) use trials;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match arguments.split_first() {
+        Some((first, steps)) if first == attack::ARGUMENT => attack::main(steps),
+        Some((first, [])) if first == client::RELAY => client::relay(),
+        _ => run(),
+    }
+}
+
+fn run() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They change the same files of the same machine.
+    arguments.test_threads = Some(1);
+    let trials = [
+        files::trials(),
+        network::trials(),
+        policies::trials(),
+        lifecycle::trials(),
+        events::trials(),
+        enroll::trials(),
+        commands::trials(),
+        demo::trials(),
+        // Last: they end the daemon and start others.
+        restart::trials(),
+    ];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
+}
+
+type Test = fn() -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+/// A test runs on a thread of its own, which is left behind where it hangs.
+fn trial(name: &str, test: Test) -> Trial {
+    let name = name.split_once("::").map_or(name, |(_, name)| name);
+    Trial::test(name, move || {
+        let (done, waiting) = mpsc::channel::<()>();
+        let running = thread::spawn(move || {
+            // Sent also by a panic, which drops it.
+            let _done = done;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(test());
+        });
+        match waiting.recv_timeout(PATIENCE) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                Err(format!("still not done after {} s", PATIENCE.as_secs()).into())
+            }
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => match running.join() {
+                Ok(()) => Ok(()),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    })
+}

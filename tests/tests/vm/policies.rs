@@ -1,0 +1,245 @@
+//! Policies in force: replaced at once, observed, checked, and wrong ones.
+
+use sandbox_daemon::proto::{
+    CreateSandboxRequest, DeleteSandboxRequest, GetSandboxRequest, Start, UpdateSandboxRequest,
+    ValidatePolicyRequest, Verdict, diagnostic::Severity,
+};
+use tonic::Code;
+
+use crate::{
+    client::{self, Run},
+    ground::{self, GROUND, POLICY, WORK},
+    host::{self, DEV},
+};
+
+crate::trials![
+    an_update_holds_for_every_later_check,
+    an_update_with_another_etag_is_refused,
+    observing_lets_through_and_says_so,
+    a_wrong_policy_is_refused_with_its_place_and_starts_nothing,
+    a_missing_workspace_is_refused,
+    a_policy_that_is_too_large_is_refused,
+    the_file_of_a_policy_is_read_only_inside,
+    places_can_be_added_to_a_policy,
+    a_policy_is_checked_without_being_applied,
+];
+
+async fn create(client: &mut client::Client) -> sandbox_daemon::proto::Sandbox {
+    let request = CreateSandboxRequest {
+        spec: Some(ground::spec(DEV)),
+        ..CreateSandboxRequest::default()
+    };
+    client.create_sandbox(request).await.unwrap().into_inner()
+}
+
+async fn delete(client: &mut client::Client, id: &str) {
+    let request = DeleteSandboxRequest { id: id.into() };
+    client.delete_sandbox(request).await.unwrap();
+}
+
+async fn an_update_holds_for_every_later_check() {
+    ground::make(DEV);
+    let mut client = client::root().await;
+    let sandbox = create(&mut client).await;
+    let mut steps: Vec<&[&str]> = Vec::new();
+    for _ in 0..9 {
+        steps.extend([["read", "plain/file"].as_slice(), &["wait"]]);
+    }
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start_in(&sandbox.id, &client::attacker(&steps))
+    };
+    let mut run = Run::start(&mut client.clone(), start).await.unwrap();
+    let denying = POLICY.replace("/srv/ground/secret", "/srv/ground/plain");
+    let mut etag = sandbox.etag;
+    for round in 0..9 {
+        let denied = round % 2 == 1;
+        let expected = if denied {
+            "ENOENT"
+        } else {
+            "ok content of plain/file"
+        };
+        assert_eq!(run.line().await, expected, "round {round}");
+        let next = if denied { POLICY } else { &denying };
+        let request = UpdateSandboxRequest {
+            id: sandbox.id.clone(),
+            policy: Some(client::policy(next)),
+            etag,
+        };
+        let updated = client.update_sandbox(request).await.unwrap().into_inner();
+        etag = updated.etag;
+        run.write("x").await;
+        assert_eq!(run.line().await, "ok");
+    }
+    let ran = run.end().await;
+    assert_eq!(ran.exited.denied, 4, "{ran:?}");
+    delete(&mut client, &sandbox.id).await;
+}
+
+async fn an_update_with_another_etag_is_refused() {
+    ground::make(DEV);
+    let mut client = client::root().await;
+    let sandbox = create(&mut client).await;
+    let request = |etag: &str| UpdateSandboxRequest {
+        id: sandbox.id.clone(),
+        policy: Some(client::policy(POLICY)),
+        etag: etag.into(),
+    };
+    let status = client.update_sandbox(request("other")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Aborted, "{status:?}");
+    let updated = client.update_sandbox(request(&sandbox.etag)).await.unwrap();
+    assert_ne!(updated.into_inner().etag, sandbox.etag);
+    delete(&mut client, &sandbox.id).await;
+}
+
+async fn observing_lets_through_and_says_so() {
+    ground::make(DEV);
+    let observing = POLICY.replace("name =", "mode = \"observe\"\nname =");
+    let steps: [&[&str]; 4] = [
+        &["read", "secret/key"],
+        &["append", "plain/file"],
+        &["udp", "203.0.113.1:7100", "observed"],
+        &["rename", "work/pinned", "work/moved"],
+    ];
+    let datagrams = crate::outside::Datagrams::at("203.0.113.1:7100");
+    let spec = client::spec(DEV, client::policy(&observing), WORK);
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start(spec, &client::attacker(&steps))
+    };
+    let run = Run::start(&mut client::root().await, start).await.unwrap();
+    assert!(run.started.observe);
+    let ran = run.end().await;
+    let expected = ["ok content of secret/key", "ok", "ok", "ok"];
+    assert_eq!(ran.lines(), expected, "{ran:?}");
+    assert_eq!(datagrams.next(), "observed");
+    for denial in &ran.denials {
+        assert_eq!(denial.verdict(), Verdict::Observed, "{denial:#?}");
+    }
+    let operations: Vec<_> = ran.denials.iter().map(|it| it.operation.as_str()).collect();
+    for operation in ["open", "send", "rename"] {
+        assert!(operations.contains(&operation), "{ran:?}");
+    }
+    assert_eq!(ran.told(), (ran.exited.denied, 0), "{ran:?}");
+}
+
+async fn a_wrong_policy_is_refused_with_its_place_and_starts_nothing() {
+    ground::make(DEV);
+    let before = host::sandboxes();
+    for (toml, place) in [
+        (
+            "version = 1\nname = \"x\"\n[files]\nreed = [\"/\"]\n",
+            "test.toml:4:1",
+        ),
+        (
+            "version = 1\nname = \"x\"\n[files]\nread = [\"@nothing\"]\n",
+            "test.toml:4:9",
+        ),
+        (
+            "version = 1\nname = \"x\"\n[files]\nread = [\"relative\"]\n",
+            "test.toml:4:9",
+        ),
+        (
+            "version = 1\nname = \"x\"\n[network]\nmode = \"none\"\ndirect = [\"1.2.3\"]\n",
+            "test.toml:5:11",
+        ),
+    ] {
+        let spec = client::spec(DEV, client::policy(toml), WORK);
+        let start = client::start(spec, &["true"]);
+        let Err(status) = Run::start(&mut client::root().await, start).await else {
+            panic!("{toml} was accepted");
+        };
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert_eq!(client::reason(&status), "POLICY_INVALID");
+        assert!(status.message().contains(place), "{}", status.message());
+    }
+    assert_eq!(host::sandboxes(), before);
+}
+
+async fn a_missing_workspace_is_refused() {
+    for workspace in ["/srv/nothing", "/etc/passwd", "relative"] {
+        let spec = client::spec(DEV, client::named("default"), workspace);
+        let start = client::start(spec, &["true"]);
+        let Err(status) = Run::start(&mut client::root().await, start).await else {
+            panic!("{workspace} was accepted");
+        };
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert!(status.message().contains("workspace"), "{status:?}");
+    }
+}
+
+async fn a_policy_that_is_too_large_is_refused() {
+    ground::make(DEV);
+    let mut toml = "version = 1\nname = \"x\"\n[files]\nread = [\"/\"]\n".to_owned();
+    toml.push_str(&"# nothing but a comment\n".repeat(20_000));
+    let spec = client::spec(DEV, client::policy(&toml), WORK);
+    let start = client::start(spec, &["true"]);
+    let Err(status) = Run::start(&mut client::root().await, start).await else {
+        panic!("it was accepted");
+    };
+    assert_eq!(client::reason(&status), "POLICY_INVALID", "{status:?}");
+    let details = String::from_utf8_lossy(status.details());
+    assert!(details.contains("at most 262144 bytes"), "{status:?}");
+}
+
+async fn the_file_of_a_policy_is_read_only_inside() {
+    ground::make(DEV);
+    let steps: [&[&str]; 3] = [
+        &["append", "work/file"],
+        &["rename", "work/other", "work/file"],
+        &["read", "work/file"],
+    ];
+    let mut policy = client::policy(POLICY);
+    if let Some(sandbox_daemon::proto::policy_source::Source::Text(text)) = &mut policy.source {
+        text.origin = format!("{WORK}/file");
+    }
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start(client::spec(DEV, policy, WORK), &client::attacker(&steps))
+    };
+    let ran = client::run(&mut client::root().await, start).await;
+    let expected = ["EACCES", "EACCES", "ok content of work/file"];
+    assert_eq!(ran.lines(), expected, "{ran:?}");
+    assert_eq!(ran.exited.denied, 2, "{ran:?}");
+    assert_eq!(host::attack(DEV, GROUND, steps[0]), "ok");
+}
+
+async fn places_can_be_added_to_a_policy() {
+    ground::make(DEV);
+    let steps: [&[&str]; 4] = [
+        &["append", "plain/file"],
+        &["append", "plain/link"],
+        &["append", "work/other"],
+        &["append", "work/file"],
+    ];
+    let mut policy = client::policy(POLICY);
+    policy.extra_write = vec![format!("{GROUND}/plain")];
+    policy.extra_read = vec![format!("{WORK}/other")];
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start(client::spec(DEV, policy, WORK), &client::attacker(&steps))
+    };
+    let ran = client::run(&mut client::root().await, start).await;
+    assert_eq!(ran.lines(), ["ok", "ok", "EACCES", "ok"], "{ran:?}");
+}
+
+async fn a_policy_is_checked_without_being_applied() {
+    let mut client = client::root().await;
+    let request = |toml: &str| ValidatePolicyRequest {
+        policy: Some(client::policy(toml)),
+        workspace: String::new(),
+    };
+    let wrong = "version = 1\nname = \"x\"\n[files]\nreed = [\"/\"]\n";
+    let answer = client.validate_policy(request(wrong)).await.unwrap();
+    let answer = answer.into_inner();
+    assert!(!answer.valid, "{answer:#?}");
+    let first = &answer.diagnostics[0];
+    assert_eq!((first.line, first.column), (4, 1), "{first:#?}");
+    assert_eq!(first.severity(), Severity::Error, "{first:#?}");
+    let right = "version = 1\nname = \"x\"\n[files]\nread = [\"/\"]\n";
+    let answer = client.validate_policy(request(right)).await.unwrap();
+    assert!(answer.into_inner().valid);
+    let request = GetSandboxRequest { id: "none".into() };
+    let status = client.get_sandbox(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+}

@@ -1,0 +1,314 @@
+//! The daemon ends, by force and otherwise, and another one starts. These come
+//! last: what they leave is a daemon, but another one.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::{fs::FileTypeExt as _, net::UnixStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        socket::{getsockopt, sockopt::PeerCredentials},
+    },
+    unistd::Pid,
+};
+use sandbox_daemon::proto::{
+    CreateSandboxRequest, DeleteSandboxRequest, EnrollRequest, ListSandboxesRequest, enroll_request,
+};
+
+use crate::{
+    client::{self, SOCKET, attacker},
+    ground::{self, GROUND, POLICY, WORK},
+    host::{self, DEV, ROOT, alive, text, wait_until},
+};
+
+crate::trials![
+    a_second_daemon_is_refused,
+    wrong_settings_are_refused_with_their_place,
+    what_was_denied_stays_denied_whatever_becomes_of_the_daemon,
+    a_daemon_that_is_told_to_end_ends_what_it_runs,
+    a_host_without_bpffs_is_refused,
+];
+
+const PINS: &str = "/sys/fs/bpf/sandboxd";
+
+fn daemon() -> Pid {
+    let socket = UnixStream::connect(SOCKET).unwrap();
+    let peer = getsockopt(&socket, PeerCredentials).unwrap();
+    Pid::from_raw(peer.pid())
+}
+
+fn start(log: &str) -> Child {
+    let log = File::create(log).unwrap();
+    Command::new("sandboxd")
+        .arg("--foreground")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+/// Whether a daemon accepts.
+fn accepts() -> bool {
+    UnixStream::connect(SOCKET).is_ok()
+}
+
+/// Loads whose programs are attached.
+fn attached() -> BTreeSet<String> {
+    let Ok(loads) = fs::read_dir(PINS) else {
+        return BTreeSet::new();
+    };
+    let names = loads.map(|load| load.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+async fn a_second_daemon_is_refused() {
+    let first = daemon();
+    let output = Command::new("sandboxd")
+        .arg("--foreground")
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    let error = text(&output.stderr);
+    assert!(error.contains("another sandboxd is running"), "{error}");
+    assert_eq!(daemon(), first);
+    let ran = host::run(DEV, &["sandbox", "run", "-w", "/home/dev", "--", "true"]);
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+async fn wrong_settings_are_refused_with_their_place() {
+    let path = "/tmp/wrong-config.toml";
+    fs::write(path, "[quotas]\nsandboxs = 3\n").unwrap();
+    let output = Command::new("sandboxd")
+        .args(["--config", path])
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    let error = text(&output.stderr);
+    for part in [path, "sandboxs", "line 2"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let output = host::run(DEV, &["sandboxd"]);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("root"), "{output:?}");
+    fs::remove_file(path).unwrap();
+}
+
+/// An attacker with pipes that outlive the daemon.
+struct Attacker {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Attacker {
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .current_dir(GROUND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn go_on(&mut self) {
+        let mut stdin = self.child.stdin.as_ref().unwrap();
+        stdin.write_all(b"x").unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Lets it attack once more.
+    fn attack(&mut self) -> Vec<String> {
+        self.go_on();
+        (0..5).map(|_| self.line()).collect()
+    }
+}
+
+const ROUND: [&[&str]; 5] = [
+    &["wait"],
+    &["read", "/srv/ground/secret/key"],
+    &["append", "/srv/ground/plain/file"],
+    &["udp", "203.0.113.1:53", "attack"],
+    &["tcp", "203.0.113.1:7200", "attack"],
+];
+const REFUSED: [&str; 5] = ["ok", "ENOENT", "EACCES", "EPERM", "EPERM"];
+
+async fn what_was_denied_stays_denied_whatever_becomes_of_the_daemon() {
+    ground::make(DEV);
+    fs::write(format!("{GROUND}/ground.toml"), POLICY).unwrap();
+    let mut client = client::root().await;
+    let create = CreateSandboxRequest {
+        spec: Some(ground::spec(DEV)),
+        ..CreateSandboxRequest::default()
+    };
+    let id = client.create_sandbox(create).await.unwrap().into_inner().id;
+
+    // One that was started, with descriptors that are not the daemon's; one
+    // that was enrolled to stay; and one that never stops trying.
+    let mut steps = vec![["pid"].as_slice()];
+    steps.extend([ROUND.as_slice(), &ROUND, &ROUND].concat());
+    let mut argv = vec![
+        "sandbox",
+        "run",
+        "--policy",
+        "/srv/ground/ground.toml",
+        "-w",
+        WORK,
+    ];
+    argv.push("--");
+    argv.extend(attacker(&steps));
+    let mut started = Attacker::start(host::command(DEV, &argv));
+    let line = started.line();
+    let pid: u32 = line.strip_prefix("ok ").unwrap().parse().unwrap();
+    let mut enrolled = Attacker::start(host::attacker(DEV, &steps));
+    enrolled.line();
+    let hammer: [&[&str]; 3] = [&["wait"], &["hammer", "/srv/ground/secret/key"], &["stay"]];
+    let mut hammering = Attacker::start(host::attacker(DEV, &hammer));
+    for pid in [enrolled.child.id(), hammering.child.id()] {
+        let request = EnrollRequest {
+            sandbox: Some(enroll_request::Sandbox::SandboxId(id.clone())),
+            pid,
+            stay: true,
+            ..EnrollRequest::default()
+        };
+        let mut stream = client.enroll(request).await.unwrap().into_inner();
+        assert!(stream.message().await.unwrap().is_some());
+    }
+    hammering.go_on();
+    assert_eq!(hammering.line(), "ok");
+    assert_eq!(started.attack(), REFUSED);
+    assert_eq!(enrolled.attack(), REFUSED);
+
+    let old = daemon();
+    let before = attached();
+    assert_eq!(before.len(), 1, "{before:?}");
+    kill(old, Signal::SIGKILL).unwrap();
+    wait_until("the daemon is dead", || !accepts()).await;
+    // Without a daemon: denied, and nothing new starts.
+    assert_eq!(enrolled.attack(), REFUSED);
+    if alive(pid) {
+        assert_eq!(started.attack(), REFUSED);
+    }
+    let output = host::run(DEV, &["sandbox", "run", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert_eq!(attached(), before);
+
+    // At no time is there no set; in between there are two.
+    let mut next = start("/tmp/sandboxd-2.log");
+    let mut seen = BTreeSet::new();
+    wait_until("the next daemon accepts", || {
+        let now = attached();
+        assert!(!now.is_empty(), "no programs are attached");
+        seen.insert(now);
+        let log = fs::read_to_string("/tmp/sandboxd-2.log").unwrap();
+        assert!(next.try_wait().unwrap().is_none(), "{log}");
+        accepts()
+    })
+    .await;
+    let after = attached();
+    assert_eq!(after.len(), 1, "{after:?}");
+    assert!(after.is_disjoint(&before), "{after:?}");
+    assert!(seen.iter().any(|now| now.len() == 2), "{seen:?}");
+    // What the first daemon ran has ended; what was enrolled goes on.
+    wait_until("what it ran is dead", || !alive(pid)).await;
+    let mut client = client::root().await;
+    let listed = client
+        .list_sandboxes(ListSandboxesRequest {})
+        .await
+        .unwrap();
+    let listed = listed.into_inner().sandboxes;
+    let ids: Vec<_> = listed.iter().map(|sandbox| sandbox.id.as_str()).collect();
+    assert_eq!(ids, [id.as_str()], "{listed:#?}");
+    assert_eq!(listed[0].execs.len(), 2, "{listed:#?}");
+    assert_eq!(enrolled.attack(), REFUSED);
+    hammering.go_on();
+    assert_eq!(hammering.line(), "ENOENT", "it got through once");
+    let output = host::run(DEV, &["sandbox", "run", "-w", "/home/dev", "--", "true"]);
+    assert!(output.status.success(), "{output:?}");
+    let delete = DeleteSandboxRequest { id };
+    client.delete_sandbox(delete).await.unwrap();
+    assert_eq!(host::sandboxes(), Vec::<std::path::PathBuf>::new());
+    for attacker in [&mut started, &mut enrolled, &mut hammering] {
+        attacker.child.wait().unwrap();
+    }
+    // The control: outside, all of it works.
+    let _tcp = crate::outside::Connections::at("203.0.113.1:7200");
+    for step in &ROUND[1..] {
+        let answer = host::attack(DEV, "/", step);
+        assert!(answer.starts_with("ok"), "{step:?}: {answer}");
+    }
+}
+
+async fn a_daemon_that_is_told_to_end_ends_what_it_runs() {
+    ground::make(DEV);
+    let mut client = client::root().await;
+    let start_ = ground::attacker(DEV, &[&["pid"], &["stay"]]);
+    let mut run = client::Run::start(&mut client, start_).await.unwrap();
+    let line = run.line().await;
+    let pid: u32 = line.strip_prefix("ok ").unwrap().parse().unwrap();
+    let old = daemon();
+    kill(old, Signal::SIGTERM).unwrap();
+    let ran = run.end().await;
+    let reason = sandbox_daemon::proto::exited::Reason::Daemon;
+    assert_eq!(ran.exited.reason(), reason, "{ran:?}");
+    assert!(!alive(pid));
+    drop(client);
+    wait_until("the daemon is gone", || {
+        !alive(old.as_raw().cast_unsigned())
+    })
+    .await;
+    assert_eq!(host::sandboxes(), Vec::<std::path::PathBuf>::new());
+    let mut next = start("/tmp/sandboxd-3.log");
+    wait_until("the next daemon accepts", || {
+        let log = fs::read_to_string("/tmp/sandboxd-3.log").unwrap();
+        assert!(next.try_wait().unwrap().is_none(), "{log}");
+        accepts()
+    })
+    .await;
+    assert!(fs::metadata(SOCKET).unwrap().file_type().is_socket());
+}
+
+async fn a_host_without_bpffs_is_refused() {
+    let old = daemon();
+    kill(old, Signal::SIGTERM).unwrap();
+    wait_until("the daemon is gone", || {
+        !alive(old.as_raw().cast_unsigned())
+    })
+    .await;
+    let mount = |argv: &[&str]| {
+        let status = Command::new(argv[0]).args(&argv[1..]).status();
+        assert!(status.unwrap().success(), "{argv:?}");
+    };
+    mount(&["umount", "/sys/fs/bpf"]);
+    let output = Command::new("sandboxd").output().unwrap();
+    let error = text(&output.stderr);
+    assert!(!output.status.success(), "{error}");
+    assert!(
+        error.contains("/sys/fs/bpf") && error.contains("mount"),
+        "{error}"
+    );
+    let doctor = host::run(ROOT, &["sandbox", "doctor"]);
+    assert_ne!(doctor.status.code(), Some(0), "{doctor:?}");
+    assert!(text(&doctor.stdout).contains("/sys/fs/bpf"), "{doctor:?}");
+    mount(&["mount", "-t", "bpf", "bpf", "/sys/fs/bpf"]);
+    let mut next = start("/tmp/sandboxd-4.log");
+    wait_until("the next daemon accepts", || {
+        let log = fs::read_to_string("/tmp/sandboxd-4.log").unwrap();
+        assert!(next.try_wait().unwrap().is_none(), "{log}");
+        accepts()
+    })
+    .await;
+    assert!(Path::new(PINS).exists());
+}
