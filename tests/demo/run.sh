@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${SANDBOX_PROTO:?is the directory that holds sandbox/v1/sandbox.proto}"
 
 # In the virtual machine this is root; the project is the developer's.
-if ((EUID == 0)) && [[ ${SANDBOX_DEMO_USER-dev} ]] && id -u dev &>/dev/null; then
+if ((EUID == 0)) && [[ $SANDBOX_PROTO == /mnt/put/* ]]; then
 	exec runuser -u dev -- env HOME=/home/dev USER=dev SANDBOX_DEMO_QUIET=1 \
 		SANDBOX_PROTO="$SANDBOX_PROTO" ${SANDBOX_HOST:+SANDBOX_HOST="$SANDBOX_HOST"} \
 		bash "${BASH_SOURCE[0]}"

@@ -85,6 +85,8 @@ async fn over(stream: UnixStream) -> Client {
         }
     });
     let channel = Endpoint::from_static("http://sandboxd")
+        // What is not read is soon not sent.
+        .initial_stream_window_size(1 << 16)
         .connect_with_connector(connector)
         .await
         .unwrap();

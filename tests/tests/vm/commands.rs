@@ -21,6 +21,7 @@ crate::trials![
     run_lists_ten_and_counts_the_rest,
     run_tells_programs_in_json,
     run_hands_its_own_descriptors_on,
+    run_writes_to_files_that_only_the_caller_reaches,
     run_asks_for_no_more_than_it_was_told,
     run_that_is_killed_takes_its_command_along,
     run_gives_a_terminal_where_there_is_one,
@@ -176,6 +177,30 @@ async fn run_hands_its_own_descriptors_on() {
     assert_eq!(text(&output.stdout), "y\n", "{output:?}");
     let output = run_with(DEV, WORK, &["sandbox", "run", "--", "cat"], "through\n");
     assert_eq!(text(&output.stdout), "through\n", "{output:?}");
+}
+
+async fn run_writes_to_files_that_only_the_caller_reaches() {
+    ground::make(DEV);
+    for (policy, file) in [
+        ("default", "/tmp/output-of-the-caller"),
+        ("strict", "/tmp/output-of-the-caller"),
+        ("strict", "/home/dev/output-of-the-caller"),
+    ] {
+        let script = format!(
+            "sandbox run --json 3 --policy {policy} -- \
+             sh -c 'cat file; stat -L -c %F /proc/self/fd/1; ls -l file >/dev/null' \
+             >{file} 2>&1 3>json; status=$?; cat {file}; rm {file}; \
+             grep denial json; exit $status"
+        );
+        let output = run_with(DEV, WORK, &["sh", "-c", &script], "");
+        let expected = "content of work/file\nregular file\n";
+        assert_eq!(
+            text(&output.stdout),
+            expected,
+            "{policy}, {file}: {output:?}"
+        );
+        assert_eq!(code(&output), 0, "{output:?}");
+    }
 }
 
 async fn run_asks_for_no_more_than_it_was_told() {

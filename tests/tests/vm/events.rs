@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fs, os::unix::ffi::OsStrExt as _};
 
 use sandbox_daemon::proto::{
-    Denial, GetInfoRequest, WatchEventsRequest, denial::Object, watch_events_response::Response,
+    CreateSandboxRequest, DeleteSandboxRequest, Denial, GetInfoRequest, WatchEventsRequest,
+    denial::Object, watch_events_response::Response,
 };
 use tonic::{Code, Streaming};
 
@@ -16,6 +17,7 @@ use crate::{
 crate::trials![
     identical_refusals_are_one_kind_with_a_count,
     as_many_refusals_are_told_or_counted_as_there_were,
+    a_watcher_that_does_not_read_is_told_what_it_lost,
     a_watcher_sees_what_the_caller_sees,
     a_watcher_resumes_where_it_was,
     a_user_watches_only_its_own,
@@ -49,6 +51,42 @@ async fn as_many_refusals_are_told_or_counted_as_there_were() {
     let (told, lost) = ran.told();
     assert_eq!(told + lost, 4500, "{told} told, {lost} lost");
     assert_eq!(lost, ran.exited.lost, "{:?}", ran.lost);
+}
+
+async fn a_watcher_that_does_not_read_is_told_what_it_lost() {
+    ground::make(DEV);
+    let mut root = client::root().await;
+    let request = CreateSandboxRequest {
+        spec: Some(ground::spec(DEV)),
+        ..CreateSandboxRequest::default()
+    };
+    let id = root.create_sandbox(request).await.unwrap().into_inner().id;
+    let request = WatchEventsRequest {
+        sandbox_id: id.clone(),
+        ..WatchEventsRequest::default()
+    };
+    let (mut stream, _) = watch(&mut root, request).await;
+    // More than its queue and the connection hold.
+    let mut denied = 0;
+    for path in ["a", "b", "c"] {
+        let path = format!("/srv/ground/plain/{path}");
+        let steps: [&[&str]; 1] = [&["flood", &path, "2500"]];
+        let start = client::start_in(&id, &client::attacker(&steps));
+        denied += run(&mut root, start).await.exited.denied;
+    }
+    assert_eq!(denied, 7500);
+    let (mut told, mut lost) = (0, 0);
+    while told + lost < denied {
+        match stream.message().await.unwrap().unwrap().response {
+            Some(Response::Denial(denial)) => told += denial.count,
+            Some(Response::Lost(it)) => lost += it.count,
+            other => panic!("{other:?} came"),
+        }
+    }
+    assert!(lost > 0, "{told} told");
+    assert_eq!(told + lost, denied);
+    let request = DeleteSandboxRequest { id };
+    root.delete_sandbox(request).await.unwrap();
 }
 
 async fn watch(

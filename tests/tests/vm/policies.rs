@@ -14,7 +14,9 @@ use crate::{
 
 crate::trials![
     an_update_holds_for_every_later_check,
+    what_both_policies_deny_is_never_there_while_one_replaces_the_other,
     an_update_with_another_etag_is_refused,
+    sandboxes_do_not_share_their_policies,
     observing_lets_through_and_says_so,
     a_wrong_policy_is_refused_with_its_place_and_starts_nothing,
     a_missing_workspace_is_refused,
@@ -74,6 +76,71 @@ async fn an_update_holds_for_every_later_check() {
     let ran = run.end().await;
     assert_eq!(ran.exited.denied, 4, "{ran:?}");
     delete(&mut client, &sandbox.id).await;
+}
+
+async fn what_both_policies_deny_is_never_there_while_one_replaces_the_other() {
+    ground::make(DEV);
+    let mut client = client::root().await;
+    let sandbox = create(&mut client).await;
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start_in(
+            &sandbox.id,
+            &client::attacker(&[&["say", "ready"], &["hammer", "secret/key"]]),
+        )
+    };
+    let mut run = Run::start(&mut client.clone(), start).await.unwrap();
+    assert_eq!(run.line().await, "ok ready");
+    let other = POLICY.replace("${workspace}/hidden", "${workspace}/file");
+    for round in 0..20 {
+        let policy = if round % 2 == 0 { &other } else { POLICY };
+        let request = UpdateSandboxRequest {
+            id: sandbox.id.clone(),
+            policy: Some(client::policy(policy)),
+            etag: String::new(),
+        };
+        client.update_sandbox(request).await.unwrap();
+    }
+    run.write("x").await;
+    assert_eq!(run.line().await, "ENOENT", "it got through once");
+    let ran = run.end().await;
+    assert!(ran.exited.denied > 0);
+    let (told, lost) = ran.told();
+    assert_eq!(told + lost, ran.exited.denied, "{:?}", ran.lost);
+    delete(&mut client, &sandbox.id).await;
+}
+
+async fn sandboxes_do_not_share_their_policies() {
+    ground::make(DEV);
+    let client = client::root().await;
+    let steps: [&[&str]; 4] = [
+        &["say", "ready"],
+        &["wait"],
+        &["read", "plain/file"],
+        &["read", "secret/key"],
+    ];
+    let other = POLICY.replace("/srv/ground/secret", "/srv/ground/plain");
+    let mut runs = Vec::new();
+    for policy in [POLICY, &other] {
+        let start = Start {
+            cwd: GROUND.into(),
+            ..client::start(
+                client::spec(DEV, client::policy(policy), WORK),
+                &client::attacker(&steps),
+            )
+        };
+        let mut run = Run::start(&mut client.clone(), start).await.unwrap();
+        assert_eq!(run.line().await, "ok ready");
+        runs.push(run);
+    }
+    // Both are there when each attacks.
+    let mut answers = Vec::new();
+    for run in runs {
+        run.write("x").await;
+        answers.push(run.end().await.lines()[2..].to_vec());
+    }
+    assert_eq!(answers[0], ["ok content of plain/file", "ENOENT"]);
+    assert_eq!(answers[1], ["ENOENT", "ok content of secret/key"]);
 }
 
 async fn an_update_with_another_etag_is_refused() {
