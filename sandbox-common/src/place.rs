@@ -70,6 +70,24 @@ pub struct Key {
     pub extra: u64,
 }
 
+/// A file that a sandbox was given open: it may look at it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lent {
+    /// Cgroup id of the sandbox.
+    pub sandbox: u64,
+    /// `inode.i_ino`.
+    pub ino: u64,
+    /// `super_block.s_dev`.
+    pub dev: u32,
+    /// `inode.i_generation`.
+    pub generation: u32,
+}
+
+// SAFETY: plain integers without padding.
+#[cfg(feature = "user")]
+unsafe impl aya::Pod for Lent {}
+
 /// A value of a policy's rule map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use aya_ebpf::{
     btf_maps::{Array, HashMap, HashOfMaps, RingBuf, SkStorage},
     macros::btf_map,
 };
-use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Value};
+use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Lent, Value};
 
 /// The rules of one policy. Filled before it is inserted and never changed
 /// after; the size here is only that of the template. Its values are `Value`s,
@@ -40,6 +40,10 @@ pub static RESOLVED: HashMap<u32, Identity, 1024> = HashMap::new();
 /// The key of `name_hash`, for the daemon that adopts the policies.
 #[btf_map]
 pub static SEED: Array<u64, 1> = Array::new();
+
+/// Files that sandboxes were given open, as standard streams.
+#[btf_map]
+pub static LENT: HashMap<Lent, u8, 16384> = HashMap::new();
 
 /// Sandbox and exec that a socket was made in.
 #[btf_map]

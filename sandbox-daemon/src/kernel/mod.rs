@@ -26,7 +26,7 @@ pub use compile::compile;
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState};
-use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Value, filter_bit, kind};
+use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Lent, Value, filter_bit, kind};
 use tokio::io::Interest;
 
 use crate::sys::{self, Watched};
@@ -147,8 +147,14 @@ pub struct Kernel {
     state: Mutex<State>,
     resolved: Mutex<HashMap<MapData, u32, Identity>>,
     counters: Mutex<HashMap<MapData, u64, Counters>>,
+    lent: Mutex<LentFiles>,
     hooks: Vec<HookState>,
     seed: u64,
+}
+
+struct LentFiles {
+    map: HashMap<MapData, Lent, u8>,
+    keys: std::collections::HashMap<u64, Vec<Lent>>,
 }
 
 struct State {
@@ -205,6 +211,10 @@ impl Kernel {
         Ok(Self {
             resolved: Mutex::new(take(&mut ebpf, "RESOLVED")?),
             counters: Mutex::new(take(&mut ebpf, "COUNTERS")?),
+            lent: Mutex::new(LentFiles {
+                map: take(&mut ebpf, "LENT")?,
+                keys: std::collections::HashMap::new(),
+            }),
             state: Mutex::new(State {
                 policies,
                 adopted,
@@ -284,7 +294,27 @@ impl Kernel {
             absent(earlier.policies.remove(&sandbox)).map_err(map("remove a policy"))?;
         }
         absent(policies.remove(&sandbox)).map_err(map("remove a policy"))?;
-        filter.assign(sandbox, Vec::new())
+        filter.assign(sandbox, Vec::new())?;
+        let mut lent = lock(&self.lent);
+        for key in lent.keys.remove(&sandbox).unwrap_or_default() {
+            absent(lent.map.remove(&key)).map_err(map("take a file back"))?;
+        }
+        Ok(())
+    }
+
+    /// Lets a sandbox look at a file that it is given open, until it is removed.
+    pub fn lend(&self, sandbox: u64, file: impl AsFd) -> Result<(), KernelError> {
+        let identity = self.identify(file)?;
+        let key = Lent {
+            sandbox,
+            ino: identity.ino,
+            dev: identity.dev,
+            generation: identity.generation,
+        };
+        let mut lent = lock(&self.lent);
+        lent.map.insert(key, 0, 0).map_err(map("lend a file"))?;
+        lent.keys.entry(sandbox).or_default().push(key);
+        Ok(())
     }
 
     /// Starts counting the refusals of an exec.

@@ -1,7 +1,7 @@
 //! What the registry needs of the kernel. A trait, so that everything above
 //! it is tested on machines that refuse LSM programs.
 
-use std::error::Error;
+use std::{error::Error, os::fd::BorrowedFd};
 
 use sandbox_common::Counters;
 
@@ -12,6 +12,9 @@ pub trait Enforcer: Send + Sync + 'static {
     /// Puts a policy in force, in the place of an earlier one: when it
     /// returns, every later check uses the new one.
     fn install(&self, installation: &Installation<'_>) -> Result<(), EnforceError>;
+
+    /// Lets a sandbox look at a file that it is given open.
+    fn lend(&self, sandbox: u64, file: BorrowedFd<'_>) -> Result<(), EnforceError>;
 
     /// Forgets the policy of a sandbox that is gone.
     fn remove(&self, sandbox: u64);

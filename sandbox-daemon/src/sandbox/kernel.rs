@@ -1,6 +1,6 @@
 //! The kernel as the enforcer.
 
-use std::sync::Arc;
+use std::{os::fd::BorrowedFd, sync::Arc};
 
 use sandbox_common::Counters;
 
@@ -32,6 +32,10 @@ impl Enforcer for KernelEnforcer {
         self.0
             .install(installation.sandbox, &compiled)
             .map_err(boxed)
+    }
+
+    fn lend(&self, sandbox: u64, file: BorrowedFd<'_>) -> Result<(), EnforceError> {
+        self.0.lend(sandbox, file).map_err(boxed)
     }
 
     fn remove(&self, sandbox: u64) {

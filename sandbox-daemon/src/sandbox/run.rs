@@ -212,7 +212,10 @@ impl Registry {
         let deadline = spec.deadline;
         let beginning = exec.clone();
         // Looks users up and enters directories, which may take its time.
-        let spawned = tokio::task::spawn_blocking(move || spawn(&caller, &spec, &beginning));
+        let registry = self.clone();
+        let spawned = tokio::task::spawn_blocking(move || {
+            spawn(registry.enforcer(), &caller, &spec, &beginning)
+        });
         match flatten(spawned.await) {
             Ok(spawned) => Ok(Life {
                 registry: self.clone(),

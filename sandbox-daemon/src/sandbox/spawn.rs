@@ -1,10 +1,14 @@
 //! From what a caller asks for to a process.
 
-use std::{ffi::CString, os::unix::ffi::OsStrExt as _, path::PathBuf};
+use std::{
+    ffi::CString,
+    os::{fd::AsFd as _, unix::ffi::OsStrExt as _},
+    path::PathBuf,
+};
 
 use super::{
-    Caller, Exec, RunSpec, Sandbox, SandboxError, Started, Stdio, environment::Ingredients,
-    streams::Streams,
+    Caller, Enforcer, Exec, RunSpec, Sandbox, SandboxError, Started, Stdio,
+    environment::Ingredients, streams::Streams,
 };
 use crate::{
     launch::{Account, Child, Command, Limits},
@@ -19,7 +23,12 @@ pub(super) struct Spawned {
 }
 
 /// Starts the first process of an exec. Blocks; to be called within a runtime.
-pub(super) fn spawn(caller: &Caller, spec: &RunSpec, exec: &Exec) -> Result<Spawned, SandboxError> {
+pub(super) fn spawn(
+    enforcer: &dyn Enforcer,
+    caller: &Caller,
+    spec: &RunSpec,
+    exec: &Exec,
+) -> Result<Spawned, SandboxError> {
     let sandbox = &exec.sandbox;
     let account = caller.account(sandbox.account.uid)?;
     let policy = sandbox.policy();
@@ -34,6 +43,9 @@ pub(super) fn spawn(caller: &Caller, spec: &RunSpec, exec: &Exec) -> Result<Spaw
     }
     .compose()?;
     let (streams, theirs) = Streams::open(caller, &account, spec.stdio)?;
+    for stream in [&theirs.stdin, &theirs.stdout, &theirs.stderr] {
+        enforcer.lend(sandbox.cgroup.id(), stream.as_fd())?;
+    }
     let cgroup = exec.cgroup().try_clone_dir();
     let child = sandbox.view.spawn(Command {
         argv: arguments(&spec.argv)?,

@@ -4,11 +4,12 @@ mod name;
 mod walk;
 
 use aya_ebpf::programs::LsmContext;
-use sandbox_common::{Operation, Right, bits, builtin};
+use sandbox_common::{Lent, Operation, Right, bits, builtin};
 use walk::find;
 
 use crate::{
     layout::{Dentry, File, Path},
+    maps::LENT,
     member::{self, Member, Who},
     verdict::{self, Errno, Reason},
 };
@@ -211,12 +212,13 @@ fn change(operation: Operation, dentry: Dentry) -> i32 {
     )
 }
 
-/// Directories above a readable place are seen too: programs resolve paths.
+/// Directories above a readable place are seen too, because programs resolve
+/// paths, and so are standard streams, which they ask about when they start.
 #[inline(always)]
 fn see(operation: Operation, dentry: Dentry) -> i32 {
     let member = enter!(operation, Right::Read, dentry);
     let place = find(&member, dentry);
-    if place.allows(bits::READ) || place.shields() != 0 {
+    if place.allows(bits::READ) || place.shields() != 0 || lent(&member, dentry) {
         return 0;
     }
     refuse(
@@ -227,6 +229,22 @@ fn see(operation: Operation, dentry: Dentry) -> i32 {
         place.rule,
         dentry,
     )
+}
+
+/// Whether the sandbox was given the file open.
+#[inline(always)]
+fn lent(member: &Member, dentry: Dentry) -> bool {
+    let inode = dentry.inode();
+    if inode.is_null() {
+        return false;
+    }
+    let key = Lent {
+        sandbox: member.sandbox,
+        ino: inode.ino(),
+        dev: dentry.super_block().dev(),
+        generation: inode.generation(),
+    };
+    LENT.get_ptr(key).is_some()
 }
 
 /// Whether a name may go away, or be taken by another file: 0 or the error; and
