@@ -13,9 +13,9 @@ use std::{
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use sandbox_daemon::proto::{
-    self, Denial, Exited, Lost, PolicySource, PolicyText, RunRequest, SandboxSpec, Start, Started,
-    Stdio, exited, policy_source, run_request, run_response, sandboxes_client::SandboxesClient,
-    start,
+    self, CreateSandboxRequest, DeleteSandboxRequest, Denial, Exited, Lost, PolicySource,
+    PolicyText, RunRequest, Sandbox, SandboxSpec, Start, Started, Stdio, exited, policy_source,
+    run_request, run_response, sandboxes_client::SandboxesClient, start,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -121,6 +121,21 @@ pub(crate) fn spec(uid: u32, policy: PolicySource, workspace: &str) -> SandboxSp
         uid: Some(uid),
         ..SandboxSpec::default()
     }
+}
+
+/// Makes a sandbox.
+pub(crate) async fn create(client: &mut Client, spec: SandboxSpec) -> Sandbox {
+    let request = CreateSandboxRequest {
+        spec: Some(spec),
+        ..CreateSandboxRequest::default()
+    };
+    client.create_sandbox(request).await.unwrap().into_inner()
+}
+
+/// Deletes one.
+pub(crate) async fn delete(client: &mut Client, id: &str) {
+    let request = DeleteSandboxRequest { id: id.into() };
+    client.delete_sandbox(request).await.unwrap();
 }
 
 /// A command in a sandbox that lives as long as it.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use sandbox_daemon::proto::{
-    CreateSandboxRequest, DeleteSandboxRequest, EnrollRequest, EnrollResponse, Enrolled,
-    GetSandboxRequest, enroll_request, enroll_response::Response,
+    EnrollRequest, EnrollResponse, Enrolled, GetSandboxRequest, enroll_request,
+    enroll_response::Response,
 };
 use tonic::{Code, Status, Streaming};
 
@@ -181,11 +181,7 @@ async fn an_enrolled_process_is_killed_when_its_call_ends() {
 async fn an_enrolled_process_that_stays_outlives_the_call() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let create = CreateSandboxRequest {
-        spec: Some(ground::spec(DEV)),
-        ..CreateSandboxRequest::default()
-    };
-    let id = client.create_sandbox(create).await.unwrap().into_inner().id;
+    let id = client::create(&mut client, ground::spec(DEV)).await.id;
     let steps: [&[&str]; 4] = [
         &["wait"],
         &["read", "secret/key"],
@@ -213,8 +209,7 @@ async fn an_enrolled_process_that_stays_outlives_the_call() {
     attacker.go_on();
     assert_eq!(attacker.line(), "ok");
     assert_eq!(attacker.line(), "ENOENT");
-    let delete = DeleteSandboxRequest { id };
-    client.delete_sandbox(delete).await.unwrap();
+    client::delete(&mut client, &id).await;
     wait_until("it is dead", || !host::alive(attacker.pid())).await;
 }
 

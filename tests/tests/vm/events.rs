@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, fs, os::unix::ffi::OsStrExt as _};
 
 use sandbox_daemon::proto::{
-    CreateSandboxRequest, DeleteSandboxRequest, Denial, GetInfoRequest, WatchEventsRequest,
-    denial::Object, watch_events_response::Response,
+    Denial, GetInfoRequest, WatchEventsRequest, denial::Object, watch_events_response::Response,
 };
 use tonic::{Code, Streaming};
 
@@ -56,11 +55,7 @@ async fn as_many_refusals_are_told_or_counted_as_there_were() {
 async fn a_watcher_that_does_not_read_is_told_what_it_lost() {
     ground::make(DEV);
     let mut root = client::root().await;
-    let request = CreateSandboxRequest {
-        spec: Some(ground::spec(DEV)),
-        ..CreateSandboxRequest::default()
-    };
-    let id = root.create_sandbox(request).await.unwrap().into_inner().id;
+    let id = client::create(&mut root, ground::spec(DEV)).await.id;
     let request = WatchEventsRequest {
         sandbox_id: id.clone(),
         ..WatchEventsRequest::default()
@@ -85,8 +80,7 @@ async fn a_watcher_that_does_not_read_is_told_what_it_lost() {
     }
     assert!(lost > 0, "{told} told");
     assert_eq!(told + lost, denied);
-    let request = DeleteSandboxRequest { id };
-    root.delete_sandbox(request).await.unwrap();
+    client::delete(&mut root, &id).await;
 }
 
 async fn watch(

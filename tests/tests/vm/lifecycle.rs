@@ -157,24 +157,10 @@ async fn a_deadline_ends_a_command() {
     wait_until("its cgroup is gone", || host::sandboxes() == before).await;
 }
 
-async fn create(client: &mut Client, uid: u32) -> String {
-    let request = CreateSandboxRequest {
-        spec: Some(ground::spec(uid)),
-        ..CreateSandboxRequest::default()
-    };
-    let sandbox = client.create_sandbox(request).await.unwrap();
-    sandbox.into_inner().id
-}
-
-async fn delete(client: &mut Client, id: &str) {
-    let request = DeleteSandboxRequest { id: id.into() };
-    client.delete_sandbox(request).await.unwrap();
-}
-
 async fn killing_an_exec_leaves_the_sandbox() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let id = create(&mut client, DEV).await;
+    let id = client::create(&mut client, ground::spec(DEV)).await.id;
     let start = client::start_in(&id, &client::attacker(&LINGER));
     let (run_, pids) = lingering(&mut client, start).await;
     let request = KillExecRequest {
@@ -187,17 +173,17 @@ async fn killing_an_exec_leaves_the_sandbox() {
     assert!(!pids.iter().any(|&pid| host::alive(pid)), "{pids:?}");
     let start = client::start_in(&id, &client::attacker(&[&["say", "again"]]));
     assert_eq!(run(&mut client, start).await.lines(), ["ok again"]);
-    delete(&mut client, &id).await;
+    client::delete(&mut client, &id).await;
 }
 
 async fn deleting_a_sandbox_ends_what_runs_in_it() {
     ground::make(DEV);
     let before = host::sandboxes();
     let mut client = client::root().await;
-    let id = create(&mut client, DEV).await;
+    let id = client::create(&mut client, ground::spec(DEV)).await.id;
     let start = client::start_in(&id, &client::attacker(&LINGER));
     let (run_, pids) = lingering(&mut client, start).await;
-    delete(&mut client, &id).await;
+    client::delete(&mut client, &id).await;
     // When the call returns, the cgroup is gone.
     assert_eq!(host::sandboxes(), before);
     assert!(!pids.iter().any(|&pid| host::alive(pid)), "{pids:?}");
@@ -239,8 +225,8 @@ async fn anothers_sandbox_does_not_exist() {
     ground::make(DEV);
     let mut root = client::root().await;
     let mut dev = client::of(DEV).await;
-    let roots = create(&mut root, ROOT).await;
-    let devs = create(&mut root, DEV).await;
+    let roots = client::create(&mut root, ground::spec(ROOT)).await.id;
+    let devs = client::create(&mut root, ground::spec(DEV)).await.id;
     let status = dev
         .get_sandbox(GetSandboxRequest { id: roots.clone() })
         .await
@@ -262,8 +248,8 @@ async fn anothers_sandbox_does_not_exist() {
     let listed = root.list_sandboxes(ListSandboxesRequest {}).await.unwrap();
     let listed = listed.into_inner().sandboxes;
     assert!(listed.iter().any(|sandbox| sandbox.id == roots));
-    delete(&mut root, &roots).await;
-    delete(&mut dev, &devs).await;
+    client::delete(&mut root, &roots).await;
+    client::delete(&mut dev, &devs).await;
 }
 
 async fn a_user_acts_for_nobody_else() {
@@ -301,11 +287,7 @@ async fn an_idle_sandbox_is_deleted() {
         seconds: 1,
         nanos: 0,
     });
-    let request = CreateSandboxRequest {
-        spec: Some(spec),
-        ..CreateSandboxRequest::default()
-    };
-    client.create_sandbox(request).await.unwrap();
+    client::create(&mut client, spec).await;
     wait_until("its cgroup is gone", || host::sandboxes() == before).await;
 }
 
@@ -320,7 +302,7 @@ async fn the_same_request_makes_one_sandbox() {
     let second = client.create_sandbox(request).await.unwrap();
     let (first, second) = (first.into_inner(), second.into_inner());
     assert_eq!(first.id, second.id);
-    delete(&mut client, &first.id).await;
+    client::delete(&mut client, &first.id).await;
 }
 
 async fn a_command_runs_in_the_workspace_as_the_user() {
@@ -470,10 +452,10 @@ async fn more_sandboxes_than_the_quota_are_refused() {
     );
     // Another user's are not counted.
     let mut root = client::root().await;
-    let roots = create(&mut root, ROOT).await;
-    delete(&mut root, &roots).await;
+    let roots = client::create(&mut root, ground::spec(ROOT)).await.id;
+    client::delete(&mut root, &roots).await;
     for id in made {
-        delete(&mut dev, &id).await;
+        client::delete(&mut dev, &id).await;
     }
     assert_eq!(host::sandboxes(), before);
 }

@@ -1,8 +1,8 @@
 //! Policies in force: replaced at once, observed, checked, and wrong ones.
 
 use sandbox_daemon::proto::{
-    CreateSandboxRequest, DeleteSandboxRequest, GetSandboxRequest, Start, UpdateSandboxRequest,
-    ValidatePolicyRequest, Verdict, diagnostic::Severity,
+    GetSandboxRequest, Start, UpdateSandboxRequest, ValidatePolicyRequest, Verdict,
+    diagnostic::Severity,
 };
 use tonic::Code;
 
@@ -26,23 +26,10 @@ crate::trials![
     a_policy_is_checked_without_being_applied,
 ];
 
-async fn create(client: &mut client::Client) -> sandbox_daemon::proto::Sandbox {
-    let request = CreateSandboxRequest {
-        spec: Some(ground::spec(DEV)),
-        ..CreateSandboxRequest::default()
-    };
-    client.create_sandbox(request).await.unwrap().into_inner()
-}
-
-async fn delete(client: &mut client::Client, id: &str) {
-    let request = DeleteSandboxRequest { id: id.into() };
-    client.delete_sandbox(request).await.unwrap();
-}
-
 async fn an_update_holds_for_every_later_check() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let sandbox = create(&mut client).await;
+    let sandbox = client::create(&mut client, ground::spec(DEV)).await;
     let mut steps: Vec<&[&str]> = Vec::new();
     for _ in 0..9 {
         steps.extend([["read", "plain/file"].as_slice(), &["wait"]]);
@@ -75,13 +62,13 @@ async fn an_update_holds_for_every_later_check() {
     }
     let ran = run.end().await;
     assert_eq!(ran.exited.denied, 4, "{ran:?}");
-    delete(&mut client, &sandbox.id).await;
+    client::delete(&mut client, &sandbox.id).await;
 }
 
 async fn what_both_policies_deny_is_never_there_while_one_replaces_the_other() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let sandbox = create(&mut client).await;
+    let sandbox = client::create(&mut client, ground::spec(DEV)).await;
     let start = Start {
         cwd: GROUND.into(),
         ..client::start_in(
@@ -107,7 +94,7 @@ async fn what_both_policies_deny_is_never_there_while_one_replaces_the_other() {
     assert!(ran.exited.denied > 0);
     let (told, lost) = ran.told();
     assert_eq!(told + lost, ran.exited.denied, "{:?}", ran.lost);
-    delete(&mut client, &sandbox.id).await;
+    client::delete(&mut client, &sandbox.id).await;
 }
 
 async fn sandboxes_do_not_share_their_policies() {
@@ -146,7 +133,7 @@ async fn sandboxes_do_not_share_their_policies() {
 async fn an_update_with_another_etag_is_refused() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let sandbox = create(&mut client).await;
+    let sandbox = client::create(&mut client, ground::spec(DEV)).await;
     let request = |etag: &str| UpdateSandboxRequest {
         id: sandbox.id.clone(),
         policy: Some(client::policy(POLICY)),
@@ -156,7 +143,7 @@ async fn an_update_with_another_etag_is_refused() {
     assert_eq!(status.code(), Code::Aborted, "{status:?}");
     let updated = client.update_sandbox(request(&sandbox.etag)).await.unwrap();
     assert_ne!(updated.into_inner().etag, sandbox.etag);
-    delete(&mut client, &sandbox.id).await;
+    client::delete(&mut client, &sandbox.id).await;
 }
 
 async fn observing_lets_through_and_says_so() {

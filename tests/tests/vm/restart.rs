@@ -17,9 +17,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use sandbox_daemon::proto::{
-    CreateSandboxRequest, DeleteSandboxRequest, EnrollRequest, ListSandboxesRequest, enroll_request,
-};
+use sandbox_daemon::proto::{EnrollRequest, ListSandboxesRequest, enroll_request};
 
 use crate::{
     client::{self, SOCKET, attacker},
@@ -149,11 +147,7 @@ async fn what_was_denied_stays_denied_whatever_becomes_of_the_daemon() {
     ground::make(DEV);
     fs::write(format!("{GROUND}/ground.toml"), POLICY).unwrap();
     let mut client = client::root().await;
-    let create = CreateSandboxRequest {
-        spec: Some(ground::spec(DEV)),
-        ..CreateSandboxRequest::default()
-    };
-    let id = client.create_sandbox(create).await.unwrap().into_inner().id;
+    let id = client::create(&mut client, ground::spec(DEV)).await.id;
 
     // One that was started, with descriptors that are not the daemon's; one
     // that was enrolled to stay; and one that never stops trying.
@@ -237,8 +231,7 @@ async fn what_was_denied_stays_denied_whatever_becomes_of_the_daemon() {
     assert_eq!(hammering.line(), "ENOENT", "it got through once");
     let output = host::run(DEV, &["sandbox", "run", "-w", "/home/dev", "--", "true"]);
     assert!(output.status.success(), "{output:?}");
-    let delete = DeleteSandboxRequest { id };
-    client.delete_sandbox(delete).await.unwrap();
+    client::delete(&mut client, &id).await;
     assert_eq!(host::sandboxes(), Vec::<std::path::PathBuf>::new());
     for attacker in [&mut started, &mut enrolled, &mut hammering] {
         attacker.child.wait().unwrap();

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::chown, path::Path};
 
-use sandbox_daemon::proto::{CreateSandboxRequest, Start, UpdateSandboxRequest};
+use sandbox_daemon::proto::{Start, UpdateSandboxRequest};
 
 use crate::{
     client::{self, Run},
@@ -84,11 +84,7 @@ async fn a_workspace_below_tmp_is_the_hosts() {
 async fn a_descriptor_cannot_truncate_what_became_read_only() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let request = CreateSandboxRequest {
-        spec: Some(ground::spec(DEV)),
-        ..CreateSandboxRequest::default()
-    };
-    let sandbox = client.create_sandbox(request).await.unwrap().into_inner();
+    let sandbox = client::create(&mut client, ground::spec(DEV)).await;
     let steps: [&[&str]; 5] = [
         &["keep", "file", "work/file", "rw"],
         &["wait"],
@@ -120,7 +116,7 @@ async fn a_descriptor_cannot_truncate_what_became_read_only() {
     assert_eq!(ran.exited.denied, 2, "{ran:?}");
     assert_eq!(operations[0], "truncate", "{ran:?}");
     assert!(fs::metadata(Path::new(WORK).join("file")).unwrap().len() > 0);
-    lifecycle_delete(&mut client, &sandbox.id).await;
+    client::delete(&mut client, &sandbox.id).await;
 }
 
 async fn another_root_directory_is_not_to_be_had() {
@@ -129,9 +125,4 @@ async fn another_root_directory_is_not_to_be_had() {
     let ran = client::run(&mut client::root().await, ground::attacker(ROOT, &steps)).await;
     assert_eq!(ran.lines(), ["EPERM"], "{ran:?}");
     assert_eq!(host::attack(ROOT, GROUND, steps[0]), "ok");
-}
-
-async fn lifecycle_delete(client: &mut client::Client, id: &str) {
-    let request = sandbox_daemon::proto::DeleteSandboxRequest { id: id.into() };
-    client.delete_sandbox(request).await.unwrap();
 }
