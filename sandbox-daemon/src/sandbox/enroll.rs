@@ -19,6 +19,7 @@ use crate::{
     escape,
     events::{Item, Mounts, SharedMounts, Subscription},
     launch::{EnrollError, Enrolled, Enrollment, enroll},
+    sys::process_status,
 };
 
 /// A process to enroll.
@@ -96,9 +97,16 @@ impl Registry {
         spec: &EnrollSpec,
         sandbox: &Arc<Sandbox>,
     ) -> Result<(Arc<Exec>, Subscription, Enrolled), SandboxError> {
-        let pid = spec.pid;
+        let (pid, uid) = (spec.pid, sandbox.account.uid);
         // Reading of a process may take as long as that process likes.
-        let seen = tokio::task::spawn_blocking(move || Ok((command_line(pid), mounts_of(pid)?)));
+        let seen = tokio::task::spawn_blocking(move || {
+            // Nothing of another user's is read, not even for a moment.
+            let status = process_status(pid).map_err(|_| EnrollError::Gone { pid })?;
+            if !status.uid.all(uid) {
+                return Err(EnrollError::NotOwned { pid, uid }.into());
+            }
+            Ok((command_line(pid), mounts_of(pid)?))
+        });
         let (argv, mounts) = flatten(seen.await)?;
         let kind = Kind::Enrolled {
             stays: spec.stay,
@@ -108,7 +116,7 @@ impl Registry {
         exec.set_pid(pid);
         let enrollment = Enrollment {
             pid,
-            uid: sandbox.account.uid,
+            uid,
             start_time: spec.start_time,
             allow_inherited: spec.allow_inherited,
         };
