@@ -54,6 +54,8 @@ pub mod header {
     pub const PATTERNS: u32 = 1 << 1;
     /// `[network] mode = "unrestricted"`.
     pub const NETWORK_UNRESTRICTED: u32 = 1 << 2;
+    /// There are patterns of a directory.
+    pub const SCOPES: u32 = 1 << 3;
 }
 
 /// A key of a policy's rule map.

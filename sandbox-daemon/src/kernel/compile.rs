@@ -48,6 +48,9 @@ pub fn compile(
     for (rule, id) in policy.files.iter().zip(1..) {
         if let Place::Name { scope, pattern } = &rule.place {
             flags |= header::PATTERNS;
+            if scope.is_some() {
+                flags |= header::SCOPES;
+            }
             compiler.pattern(scope.as_deref(), pattern, rule.access, id)?;
         }
     }
@@ -805,6 +808,7 @@ mod tests {
             assert_ne!(entries[&case.key(directory)].bits & bits::SCOPE, 0);
         }
         let header = entries[&Key::default()];
-        assert_eq!((header.bits, header.rule), (header::PATTERNS, 3));
+        assert_eq!(header.bits, header::PATTERNS | header::SCOPES);
+        assert_eq!(header.rule, 3);
     }
 }

@@ -4,8 +4,8 @@ mod name;
 mod walk;
 
 use aya_ebpf::programs::LsmContext;
-use sandbox_common::{Lent, Operation, Right, bits, builtin};
-use walk::find;
+use sandbox_common::{Lent, Operation, Right, bits, builtin, header};
+use walk::{find, scope};
 
 use crate::{
     layout::{Dentry, File, Path},
@@ -106,7 +106,7 @@ pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
 pub fn remove(ctx: &LsmContext, operation: Operation) -> i32 {
     let dentry = Dentry::arg(ctx, 1);
     let member = enter!(operation, Right::Write, dentry);
-    movable(&member, operation, dentry).0
+    movable(&member, operation, dentry)
 }
 
 /// `inode_link(old_dentry, dir, new_dentry)`: never more rights by a new name.
@@ -153,28 +153,38 @@ pub fn link(ctx: &LsmContext) -> i32 {
 
 /// `inode_rename(old_dir, old_dentry, new_dir, new_dentry)`. The kernel calls
 /// it both ways round for an exchange. What is moved could be written where it
-/// was, so the move cannot raise what can be done with it; but a directory must
-/// not carry what it holds away from a name pattern.
+/// was, so the move cannot raise what can be done with it.
 #[inline(always)]
 pub fn rename(ctx: &LsmContext) -> i32 {
     let (old, new) = (Dentry::arg(ctx, 1), Dentry::arg(ctx, 3));
     let member = enter!(Operation::Rename, Right::Write, old);
-    let (refused, from) = movable(&member, Operation::Rename, old);
-    if refused != 0 {
-        return refused;
+    match movable(&member, Operation::Rename, old) {
+        0 => movable(&member, Operation::Rename, new),
+        refused => refused,
     }
-    let (refused, to) = movable(&member, Operation::Rename, new);
-    if refused == 0 && from != 0 && from != to && old.is_directory() {
-        return refuse(
-            &member,
-            Operation::Rename,
-            Right::Write,
-            Errno::Xdev,
-            builtin::PATTERN,
-            old,
-        );
+}
+
+/// `inode_rename` again, on its own because of what two walks cost: a directory
+/// must not carry what it holds away from a name pattern.
+#[inline(always)]
+pub fn carry(ctx: &LsmContext) -> i32 {
+    let (old, new) = (Dentry::arg(ctx, 1), Dentry::arg(ctx, 3));
+    let member = enter!(Operation::Rename, Right::Write, old);
+    if !member.is(header::SCOPES) || !old.is_directory() {
+        return 0;
     }
-    refused
+    let from = scope(&member, old);
+    if from == 0 || from == scope(&member, new) {
+        return 0;
+    }
+    refuse(
+        &member,
+        Operation::Rename,
+        Right::Write,
+        Errno::Xdev,
+        builtin::PATTERN,
+        old,
+    )
 }
 
 /// `inode_setattr(dentry, attr)`; from 6.2 on `(idmap, dentry, attr)`.
@@ -218,7 +228,7 @@ fn change(operation: Operation, dentry: Dentry) -> i32 {
 fn see(operation: Operation, dentry: Dentry) -> i32 {
     let member = enter!(operation, Right::Read, dentry);
     let place = find(&member, dentry);
-    if place.allows(bits::READ) || place.shields() != 0 || lent(&member, dentry) {
+    if place.allows(bits::READ) || place.shields != 0 || lent(&member, dentry) {
         return 0;
     }
     refuse(
@@ -247,19 +257,29 @@ fn lent(member: &Member, dentry: Dentry) -> bool {
     LENT.get_ptr(key).is_some()
 }
 
-/// Whether a name may go away, or be taken by another file: 0 or the error; and
-/// the place's `scope`.
+/// Whether a name may go away, or be taken by another file.
 #[inline(always)]
-fn movable(member: &Member, operation: Operation, dentry: Dentry) -> (i32, u32) {
+fn movable(member: &Member, operation: Operation, dentry: Dentry) -> i32 {
     let place = find(member, dentry);
-    if place.allows(bits::WRITE) && place.shields() == 0 {
-        return (0, place.scope());
+    if !place.allows(bits::WRITE) {
+        return refuse(
+            member,
+            operation,
+            Right::Write,
+            Errno::Acces,
+            place.rule,
+            dentry,
+        );
     }
-    let rule = if place.allows(bits::WRITE) {
-        place.shields()
-    } else {
-        place.rule
-    };
-    let refused = refuse(member, operation, Right::Write, Errno::Acces, rule, dentry);
-    (refused, place.scope())
+    if place.shields != 0 {
+        return refuse(
+            member,
+            operation,
+            Right::Write,
+            Errno::Acces,
+            place.shields,
+            dentry,
+        );
+    }
+    0
 }

@@ -19,27 +19,14 @@ pub struct Place {
     pub rights: u32,
     /// The rule that said so.
     pub rule: u32,
-    /// Both in one word, because the stack is short: see `shields`, `scope`.
-    marks: u64,
+    /// The rule below it that forbids moving it; 0: none.
+    pub shields: u32,
 }
 
 impl Place {
     #[inline(always)]
     pub fn allows(&self, rights: u32) -> bool {
         self.rights & rights == rights
-    }
-
-    /// The rule below it that forbids moving it; 0: none.
-    #[inline(always)]
-    pub fn shields(&self) -> u32 {
-        self.marks as u32
-    }
-
-    /// Stands for the nearest directory above it that has name patterns of its
-    /// own; 0: none.
-    #[inline(always)]
-    pub fn scope(&self) -> u32 {
-        (self.marks >> 32) as u32
     }
 }
 
@@ -88,14 +75,14 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
         rule: zero as u32,
         aux: zero,
     };
-    let mut marks = zero;
+    let mut shields = zero as u32;
     let mut child = leaf;
     let mut current = leaf;
     for depth in 0..MAX_DEPTH {
         if let Some((key, entry)) = entry(rules, dev, current) {
             if depth == 0 {
                 if entry.bits & bits::ANCESTOR != 0 {
-                    marks = entry.aux & 0xffff_ffff;
+                    shields = entry.aux as u32;
                 }
             } else {
                 if entry.bits & bits::NAMES != 0
@@ -107,12 +94,9 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
                     } else {
                         mask
                     };
-                    return place(value, mask, marks);
+                    return place(value, mask, shields);
                 }
                 if entry.bits & bits::SCOPE != 0 {
-                    if marks >> 32 == 0 {
-                        marks |= (key.ino ^ key.ino >> 32 | 1) << 32;
-                    }
                     mask = patterns.restrict(rules, dev, key.ino, mask);
                 }
             }
@@ -122,12 +106,12 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
                 } else {
                     mask
                 };
-                return place(entry, mask, marks);
+                return place(entry, mask, shields);
             }
         }
         let parent = current.parent();
         if parent == current {
-            return end(super_block, current, marks);
+            return end(super_block, current, shields);
         }
         if depth == 0 {
             mask = patterns.restrict(rules, 0, 0, mask);
@@ -138,8 +122,33 @@ fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
     Place {
         rights: 0,
         rule: builtin::TOO_DEEP,
-        marks,
+        shields,
     }
+}
+
+/// Stands for the directories above a file that have name patterns of their own
+/// and that its walk reaches; 0: none.
+#[inline(always)]
+pub fn scope(member: &Member, leaf: Dentry) -> u64 {
+    let dev = leaf.super_block().dev();
+    let mut sum = member.header.aux;
+    let mut current = leaf;
+    for _ in 0..MAX_DEPTH {
+        let parent = current.parent();
+        if parent == current {
+            break;
+        }
+        current = parent;
+        if let Some((key, entry)) = entry(member.rules, dev, current) {
+            if entry.bits & bits::SCOPE != 0 {
+                sum = sum.wrapping_add(key.ino);
+            }
+            if entry.bits & bits::RULED != 0 {
+                break;
+            }
+        }
+    }
+    sum
 }
 
 /// The policy's entry for a file. The filter that all policies share spares
@@ -183,30 +192,30 @@ fn guarded(rules: &'static Rules, directory: &Key, child: Dentry) -> Option<Valu
 }
 
 #[inline(always)]
-fn place(value: Value, mask: Value, marks: u64) -> Place {
+fn place(value: Value, mask: Value, shields: u32) -> Place {
     let rights = value.bits & (bits::READ | bits::WRITE);
     if rights & !mask.bits != 0 {
         return Place {
             rights: rights & mask.bits,
             rule: mask.rule,
-            marks,
+            shields,
         };
     }
     Place {
         rights,
         rule: value.rule,
-        marks,
+        shields,
     }
 }
 
 /// The walk met no rule. Every root that the policy knows has one.
 #[inline(always)]
-fn end(super_block: SuperBlock, last: Dentry, marks: u64) -> Place {
+fn end(super_block: SuperBlock, last: Dentry, shields: u32) -> Place {
     if super_block.root() == last {
         return Place {
             rights: 0,
             rule: builtin::UNKNOWN_FILESYSTEM,
-            marks,
+            shields,
         };
     }
     // Pipes, sockets, memfds and anonymous inodes are their own parents.
@@ -214,12 +223,12 @@ fn end(super_block: SuperBlock, last: Dentry, marks: u64) -> Place {
         return Place {
             rights: bits::READ | bits::WRITE,
             rule: 0,
-            marks,
+            shields,
         };
     }
     Place {
         rights: 0,
         rule: builtin::DISCONNECTED,
-        marks,
+        shields,
     }
 }

@@ -20,6 +20,7 @@ mod lifecycle;
 mod network;
 mod outside;
 mod policies;
+mod repository;
 mod restart;
 
 use std::{ffi::OsString, process::ExitCode, sync::mpsc, thread, time::Duration};
@@ -59,6 +60,7 @@ fn run() -> ExitCode {
         files::trials(),
         network::trials(),
         policies::trials(),
+        repository::trials(),
         lifecycle::trials(),
         events::trials(),
         enroll::trials(),

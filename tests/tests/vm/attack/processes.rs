@@ -2,7 +2,9 @@
 
 use std::{
     ffi::OsStr,
+    fs::File,
     io::{self, Read as _},
+    os::fd::AsRawFd as _,
     process, thread,
     time::Duration,
 };
@@ -46,6 +48,7 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
             .and(NONE),
         ("escape", []) => escape(),
         ("child", []) => child(),
+        ("clone-into", [cgroup]) => clone_into(cgroup),
         _ => return None,
     })
 }
@@ -78,6 +81,29 @@ fn escape() -> Found {
     drop(writer);
     loop {
         thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// A child in another cgroup.
+fn clone_into(cgroup: &OsStr) -> Found {
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    let cgroup = File::open(cgroup).map_err(|error| super::errno(&error))?;
+    // SAFETY: all zeroes is a valid clone_args, which is plain data.
+    let mut clone: libc::clone_args = unsafe { std::mem::zeroed() };
+    clone.flags = CLONE_INTO_CGROUP;
+    clone.exit_signal = Signal::SIGCHLD as u64;
+    clone.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(|_| Errno::EBADF)?;
+    // SAFETY: as fork(2), for a program that has one thread; `clone` outlives it.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut clone,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    match Errno::result(pid)? {
+        0 => process::exit(0),
+        _ => nix::sys::wait::wait().and(NONE),
     }
 }
 
