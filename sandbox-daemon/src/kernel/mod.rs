@@ -152,6 +152,10 @@ pub struct Kernel {
     seed: u64,
 }
 
+/// How many files a sandbox is lent at once; pipes are files of their own, and
+/// every command has its own.
+const LENT_FILES: usize = 24;
+
 struct LentFiles {
     map: HashMap<MapData, Lent, u8>,
     keys: std::collections::HashMap<u64, Vec<Lent>>,
@@ -312,8 +316,16 @@ impl Kernel {
             generation: identity.generation,
         };
         let mut lent = lock(&self.lent);
-        lent.map.insert(key, 0, 0).map_err(map("lend a file"))?;
-        lent.keys.entry(sandbox).or_default().push(key);
+        let LentFiles { map: files, keys } = &mut *lent;
+        let keys = keys.entry(sandbox).or_default();
+        if !keys.contains(&key) {
+            // The map is everybody's: the first that was lent makes room.
+            if keys.len() == LENT_FILES {
+                absent(files.remove(&keys.remove(0))).map_err(map("take a file back"))?;
+            }
+            files.insert(key, 0, 0).map_err(map("lend a file"))?;
+            keys.push(key);
+        }
         Ok(())
     }
 

@@ -63,7 +63,12 @@ async fn a_link_in_the_workspace_opens_nothing() {
         let ran = attack(uid, client::named("default"), &[&read]).await;
         assert_eq!(ran.lines(), ["ENOENT"], "{ran:?}");
         let steps: [&[&str]; 2] = [&read, &["read", "other/file"]];
-        let ran = attack(uid, client::named("strict"), &steps).await;
+        // Where the attacker itself is.
+        let strict = PolicySource {
+            extra_read: vec!["/mnt/put".into()],
+            ..client::named("strict")
+        };
+        let ran = attack(uid, strict, &steps).await;
         assert_eq!(ran.lines(), ["ENOENT", "ENOENT"], "{ran:?}");
         for step in steps {
             let answer = host::attack(uid, GROUND, step);
