@@ -15,8 +15,8 @@ pub use event::{
     Verdict, flags,
 };
 pub use place::{
-    FILTER_WORDS, Key, Lent, MAX_DEPTH, NAME_BYTES, UNREADABLE, Value, bits, filter_bit, header,
-    kind, name_hash, suffix_hash,
+    FILTER_WORDS, Key, Lent, MAX_DEPTH, NAME_BYTES, UNREADABLE, Value, asked, bits, filter_bit,
+    filter_bits, header, kind, name_hash, suffix_hash,
 };
 pub use rule::{builtin, builtin_label};
 

@@ -42,20 +42,22 @@ pub mod bits {
     pub const ANCESTOR: u32 = 1 << 3;
     /// A directory of which some names are guarded (`kind::NAME`).
     pub const NAMES: u32 = 1 << 4;
-    /// A directory below which name patterns hold.
+    /// A directory at which walks may end, and below which name patterns hold:
+    /// its own, and those of all directories above it.
     pub const SCOPE: u32 = 1 << 5;
+    /// With [`RULED`]: there are whole names among the patterns that hold
+    /// everywhere.
+    pub const PATTERNS: u32 = 1 << 6;
+    /// With [`RULED`]: there are suffixes among them.
+    pub const SUFFIXES: u32 = 1 << 7;
 }
 
 /// The bits of a header.
 pub mod header {
     /// Let through, and say `observed`.
     pub const OBSERVE: u32 = 1;
-    /// There are patterns without a directory.
-    pub const PATTERNS: u32 = 1 << 1;
     /// `[network] mode = "unrestricted"`.
-    pub const NETWORK_UNRESTRICTED: u32 = 1 << 2;
-    /// There are patterns of a directory.
-    pub const SCOPES: u32 = 1 << 3;
+    pub const NETWORK_UNRESTRICTED: u32 = 1 << 1;
 }
 
 /// A key of a policy's rule map.
@@ -109,18 +111,44 @@ unsafe impl aya::Pod for Key {}
 #[cfg(feature = "user")]
 unsafe impl aya::Pod for Value {}
 
-/// The hash of a name that cannot be read. A policy with patterns refuses it.
+/// The hash of a name that cannot be read, which is refused wherever it matters.
 pub const UNREADABLE: u64 = 0;
 
 /// Words of 64 bits in the filter.
 pub const FILTER_WORDS: usize = 8192;
 
-/// The bit of the shared filter that says "some policy may name this file".
+/// What the shared filter is asked for with a file's number; with a directory's
+/// number also the hash of a name.
+pub mod asked {
+    /// Whether there is anything about that file.
+    pub const FILE: u64 = 0;
+    /// Whether there is anything about what is below that directory.
+    pub const BELOW: u64 = 1;
+}
+
+/// The bit of the filter that all policies share, which spares most places the
+/// lookup: "some policy may have an answer".
 #[inline(always)]
 #[must_use]
-pub const fn filter_bit(dev: u32, ino: u64, generation: u32) -> u32 {
-    let mixed = ino ^ ((generation as u64) << 32) ^ ((dev as u64) << 12);
+pub const fn filter_bit(dev: u32, ino: u64, asked: u64) -> u32 {
+    let mixed = ino ^ ((dev as u64) << 32) ^ (asked << 31);
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 45) as u32
+}
+
+/// The bits of the filter that an entry needs.
+pub fn filter_bits(key: &Key, value: &Value) -> impl Iterator<Item = u32> {
+    let below = bits::RULED | bits::NAMES | bits::SCOPE;
+    let asked = match key.kind {
+        kind::INODE if value.bits & below == 0 => [Some(asked::FILE), None],
+        kind::INODE => [Some(asked::FILE), Some(asked::BELOW)],
+        kind::NAME | kind::PATTERN | kind::SUFFIX => [Some(key.extra), None],
+        _ => [None, None],
+    };
+    let (dev, ino) = (key.dev, key.ino);
+    asked
+        .into_iter()
+        .flatten()
+        .map(move |asked| filter_bit(dev, ino, asked))
 }
 
 /// The hash of a name, padded with zeros to a multiple of eight bytes; keyed,
@@ -130,10 +158,10 @@ pub const fn filter_bit(dev: u32, ino: u64, generation: u32) -> u32 {
 /// in ways that do not depend on the key.
 #[inline(always)]
 #[must_use]
-pub fn name_hash(seed: u64, words: &[u64]) -> u64 {
+pub fn name_hash(seed: u64, words: impl IntoIterator<Item = u64>) -> u64 {
     let mut hash = seed;
     let mut key = seed;
-    for &word in words {
+    for word in words {
         if word == 0 {
             break;
         }
@@ -153,9 +181,9 @@ pub fn name_hash(seed: u64, words: &[u64]) -> u64 {
 /// where there is none. The same padding and key as [`name_hash`].
 #[inline(always)]
 #[must_use]
-pub fn suffix_hash(seed: u64, words: &[u64]) -> u64 {
+pub fn suffix_hash(seed: u64, words: impl IntoIterator<Item = u64>) -> u64 {
     let mut hash = seed;
-    'name: for &word in words {
+    'name: for word in words {
         let mut rest = word;
         for _ in 0..8 {
             let byte = rest & 0xff;
@@ -191,16 +219,16 @@ mod tests {
             [0, 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()))
         };
         assert_eq!(
-            suffix_hash(5, &words(b"key.pem")),
-            suffix_hash(5, &words(b".pem"))
+            suffix_hash(5, words(b"key.pem")),
+            suffix_hash(5, words(b".pem"))
         );
         assert_eq!(
-            suffix_hash(5, &words(b"a.b.c.pem")),
-            suffix_hash(5, &words(b".pem"))
+            suffix_hash(5, words(b"a.b.c.pem")),
+            suffix_hash(5, words(b".pem"))
         );
         assert_ne!(
-            suffix_hash(5, &words(b"pem")),
-            suffix_hash(5, &words(b".pem"))
+            suffix_hash(5, words(b"pem")),
+            suffix_hash(5, words(b".pem"))
         );
     }
 
@@ -208,15 +236,15 @@ mod tests {
     fn a_difference_is_not_cancelled_by_the_next_word() {
         let (top, next) = (1 << 63, 1 << 63 | 1 << 31);
         for seed in [1, 7, u64::MAX] {
-            let one = name_hash(seed, &[0x4141, 0x4242]);
-            assert_ne!(one, name_hash(seed, &[0x4141 ^ top, 0x4242 ^ next]));
+            let one = name_hash(seed, [0x4141, 0x4242]);
+            assert_ne!(one, name_hash(seed, [0x4141 ^ top, 0x4242 ^ next]));
         }
     }
 
     #[test]
     fn the_name_hash_depends_on_seed_and_name() {
-        assert_ne!(name_hash(1, &[2, 0]), name_hash(2, &[2, 0]));
-        assert_ne!(name_hash(1, &[2, 0]), name_hash(1, &[3, 0]));
-        assert_eq!(name_hash(1, &[2, 0, 9]), name_hash(1, &[2]));
+        assert_ne!(name_hash(1, [2, 0]), name_hash(2, [2, 0]));
+        assert_ne!(name_hash(1, [2, 0]), name_hash(1, [3, 0]));
+        assert_eq!(name_hash(1, [2, 0, 9]), name_hash(1, [2]));
     }
 }

@@ -181,8 +181,8 @@ pub mod probe {
 
     use super::{
         DENTRY__D_INODE, DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY,
-        Global, INODE__I_INO, INODE__I_MODE, MM_STRUCT__EXE_FILE, SUPER_BLOCK__S_DEV,
-        SUPER_BLOCK__S_MAGIC, TASK_STRUCT__MM,
+        Global, INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, MM_STRUCT__EXE_FILE,
+        SUPER_BLOCK__S_DEV, SUPER_BLOCK__S_MAGIC, TASK_STRUCT__MM,
     };
 
     #[inline(always)]
@@ -220,6 +220,15 @@ pub mod probe {
             return (0, 0);
         }
         (read(inode, &INODE__I_INO), read(inode, &INODE__I_MODE))
+    }
+
+    #[inline(always)]
+    pub fn generation(dentry: u64) -> u32 {
+        let inode: u64 = read(dentry, &DENTRY__D_INODE);
+        if inode == 0 {
+            return 0;
+        }
+        read(inode, &INODE__I_GENERATION)
     }
 
     /// The dentry of a task's executable; 0: it has none.

@@ -80,11 +80,6 @@ pub fn inode_rename(ctx: LsmContext) -> i32 {
     files::rename(&ctx)
 }
 
-#[lsm(hook = "inode_rename")]
-pub fn inode_rename_scope(ctx: LsmContext) -> i32 {
-    files::carry(&ctx)
-}
-
 /// Up to 6.1: `(dentry, attr)`.
 #[lsm(hook = "inode_setattr")]
 pub fn inode_setattr(ctx: LsmContext) -> i32 {

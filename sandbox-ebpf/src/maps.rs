@@ -5,7 +5,7 @@ use aya_ebpf::{
     btf_maps::{Array, HashMap, HashOfMaps, RingBuf, SkStorage},
     macros::btf_map,
 };
-use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Lent, Value};
+use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Lent, Value, filter_bit};
 
 /// The rules of one policy. Filled before it is inserted and never changed
 /// after; the size here is only that of the template. Its values are `Value`s,
@@ -18,9 +18,10 @@ pub type Rules = HashMap<Key, [u64; 2], 1>;
 #[btf_map]
 pub static POLICIES: HashOfMaps<u64, Rules, 4096> = HashOfMaps::new();
 
-/// One bit for every file that some policy names, see `filter_bit`.
+/// One bit for every place that some policy has, see `filter_bit`. One value:
+/// found once, then indexed.
 #[btf_map]
-pub static FILTER: Array<u64, FILTER_WORDS> = Array::new();
+pub static FILTER: Array<[u64; FILTER_WORDS], 1> = Array::new();
 
 #[btf_map]
 pub static EVENTS: RingBuf<FileEvent, { 4 << 20 }> = RingBuf::new();
@@ -78,6 +79,38 @@ pub static NAME_SEED: Global<u64> = Global::new(0);
 pub static EVENT_BURST: Global<u64> = Global::new(1);
 #[unsafe(no_mangle)]
 pub static EVENT_INTERVAL_NS: Global<u64> = Global::new(1);
+
+/// Not among the constants: to the verifier it could be any number. From
+/// constants on it would follow each path through a walk on its own.
+#[unsafe(no_mangle)]
+static mut ZERO: u64 = 0;
+
+/// Zero, see [`ZERO`].
+#[inline(always)]
+pub fn zero() -> u64 {
+    // SAFETY: nobody writes it.
+    unsafe { (&raw const ZERO).read_volatile() }
+}
+
+/// [`FILTER`], found.
+#[derive(Clone, Copy)]
+pub struct Filter(*const [u64; FILTER_WORDS]);
+
+impl Filter {
+    #[inline(always)]
+    pub fn get() -> Option<Self> {
+        FILTER.get_ptr(0).map(Self)
+    }
+
+    /// Whether some policy may have this place: spares most places the lookup.
+    #[inline(always)]
+    pub fn knows(self, dev: u32, ino: u64, asked: u64) -> bool {
+        let bit = filter_bit(dev, ino, asked) as usize;
+        // SAFETY: the map's value is there for as long as the map.
+        let word = unsafe { (*self.0)[bit / 64 % FILTER_WORDS] };
+        word >> (bit % 64) & 1 != 0
+    }
+}
 
 /// What a policy's map has for a key.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! Who is inside: a process whose cgroup lies below a sandbox's.
 
 use aya_ebpf::helpers::generated::bpf_get_current_ancestor_cgroup_id;
-use sandbox_common::{Key, Value, header, kind};
+use sandbox_common::{Key, Value, kind};
 
 use crate::maps::{POLICIES, Rules, SANDBOX_LEVEL, SLICE_ID, lookup};
 
@@ -9,10 +9,9 @@ use crate::maps::{POLICIES, Rules, SANDBOX_LEVEL, SLICE_ID, lookup};
 #[derive(Clone, Copy)]
 pub struct Member {
     pub sandbox: u64,
-    /// 0: in the sandbox, but in none of its execs.
-    pub exec: u64,
+    /// None: the current process's, which only a refusal asks for.
+    exec: Option<u64>,
     pub rules: &'static Rules,
-    pub header: Value,
 }
 
 /// The answer to "who is asking?".
@@ -22,19 +21,35 @@ pub enum Who {
     /// In a sandbox without a policy: it is being removed. Refused.
     Orphan {
         sandbox: u64,
-        exec: u64,
     },
 }
 
 impl Member {
+    /// 0: in the sandbox, but in none of its execs.
     #[inline(always)]
-    pub fn is(&self, flag: u32) -> bool {
-        self.header.bits & flag != 0
+    pub fn exec(&self) -> u64 {
+        match self.exec {
+            Some(exec) => exec,
+            None => current_exec(),
+        }
     }
 
+    /// The policy itself. Looked up where it is asked for: a file that may be
+    /// opened needs nothing of it.
     #[inline(always)]
-    pub fn observes(&self) -> bool {
-        self.is(header::OBSERVE)
+    pub fn header(&self) -> Value {
+        let key = Key {
+            kind: kind::HEADER,
+            dev: 0,
+            ino: 0,
+            extra: 0,
+        };
+        // Every policy has one.
+        lookup(self.rules, &key).unwrap_or(Value {
+            bits: 0,
+            rule: 0,
+            aux: 0,
+        })
     }
 }
 
@@ -49,38 +64,30 @@ pub fn current() -> Who {
     if sandbox == 0 {
         return Who::Outside;
     }
-    of(sandbox, ancestor(level + 1))
+    of(sandbox, None)
+}
+
+/// The exec of the current process, which is in a sandbox.
+#[inline(always)]
+pub fn current_exec() -> u64 {
+    ancestor(SANDBOX_LEVEL.load() as i32 + 1)
 }
 
 /// The sandbox with that cgroup id.
 #[inline(always)]
-pub fn of(sandbox: u64, exec: u64) -> Who {
+pub fn of(sandbox: u64, exec: Option<u64>) -> Who {
     // SAFETY: inner maps are never changed after insertion, and freed after an
     // RCU grace period, which this program is within.
     let rules = unsafe { POLICIES.get(&sandbox) };
     if let Some(rules) = rules {
-        let key = Key {
-            kind: kind::HEADER,
-            ..EMPTY
-        };
-        if let Some(header) = lookup(rules, &key) {
-            return Who::Inside(Member {
-                sandbox,
-                exec,
-                rules,
-                header,
-            });
-        }
+        return Who::Inside(Member {
+            sandbox,
+            exec,
+            rules,
+        });
     }
-    Who::Orphan { sandbox, exec }
+    Who::Orphan { sandbox }
 }
-
-const EMPTY: Key = Key {
-    kind: 0,
-    dev: 0,
-    ino: 0,
-    extra: 0,
-};
 
 #[inline(always)]
 fn ancestor(level: i32) -> u64 {

@@ -1,11 +1,11 @@
 //! Where every hook ends: enforce or observe, the errno, the event.
 
-use sandbox_common::{Operation, Right, Verdict, builtin};
+use sandbox_common::{Operation, Right, Value, Verdict, builtin, header};
 
 use crate::{
     event::{self, Destination, Refusal},
     layout::Dentry,
-    member::Member,
+    member::{self, Member},
 };
 
 /// The errors that hooks return. Programs return literals, so that the
@@ -50,11 +50,12 @@ pub fn file(member: &Member, reason: Reason, dentry: Dentry) -> i32 {
 /// Refuses what a process would do, with the address of a dentry to show.
 #[inline(always)]
 pub fn process(member: &Member, reason: Reason, dentry: u64) -> i32 {
+    let header = member.header();
     event::event_file(&Refusal {
         dentry,
-        ..refusal(member, reason)
+        ..refusal(member, header, reason)
     });
-    if member.observes() {
+    if observes(header) {
         0
     } else {
         reason.errno.refused()
@@ -63,10 +64,10 @@ pub fn process(member: &Member, reason: Reason, dentry: u64) -> i32 {
 
 /// Refuses an operation of a process whose sandbox has no policy.
 #[inline(always)]
-pub fn orphan(sandbox: u64, exec: u64, operation: Operation, right: Right, dentry: Dentry) -> i32 {
+pub fn orphan(sandbox: u64, operation: Operation, right: Right, dentry: Dentry) -> i32 {
     let refusal = Refusal {
         sandbox,
-        exec,
+        exec: member::current_exec(),
         dentry: dentry.raw(),
         operation: operation as u16,
         right: right as u8,
@@ -82,32 +83,39 @@ pub fn orphan(sandbox: u64, exec: u64, operation: Operation, right: Right, dentr
 /// Refuses a network operation: 0 as cgroup programs say it, 1 in observe mode.
 #[inline(always)]
 pub fn network(member: &Member, reason: Reason, destination: &Destination) -> i32 {
-    event::event_network(&refusal(member, reason), destination);
-    i32::from(member.observes())
+    let header = member.header();
+    event::event_network(&refusal(member, header, reason), destination);
+    i32::from(observes(header))
 }
 
 /// Refuses a packet, likewise.
 #[inline(always)]
 pub fn packet(member: &Member, reason: Reason, destination: &Destination) -> i32 {
-    event::event_packet(&refusal(member, reason), destination);
-    i32::from(member.observes())
+    let header = member.header();
+    event::event_packet(&refusal(member, header, reason), destination);
+    i32::from(observes(header))
 }
 
 #[inline(always)]
-fn refusal(member: &Member, reason: Reason) -> Refusal {
+fn observes(header: Value) -> bool {
+    header.bits & header::OBSERVE != 0
+}
+
+#[inline(always)]
+fn refusal(member: &Member, header: Value, reason: Reason) -> Refusal {
     Refusal {
         sandbox: member.sandbox,
-        exec: member.exec,
+        exec: member.exec(),
         dentry: 0,
         operation: reason.operation as u16,
         right: reason.right as u8,
-        verdict: if member.observes() {
+        verdict: if observes(header) {
             Verdict::Observed
         } else {
             Verdict::Denied
         } as u8,
         errno: reason.errno as u32,
         rule: reason.rule,
-        generation: member.header.rule,
+        generation: header.rule,
     }
 }

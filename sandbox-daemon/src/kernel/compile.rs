@@ -10,8 +10,7 @@ use std::{
 };
 
 use sandbox_common::{
-    Identity, Key, NAME_BYTES, UNREADABLE, Value, bits, builtin, header, kind, name_hash,
-    suffix_hash,
+    Identity, Key, NAME_BYTES, Value, bits, builtin, header, kind, name_hash, suffix_hash,
 };
 
 use super::{
@@ -44,16 +43,8 @@ pub fn compile(
     };
     compiler.paths(policy)?;
     compiler.mounts(mounts)?;
+    compiler.patterns(policy)?;
     let mut flags = 0;
-    for (rule, id) in policy.files.iter().zip(1..) {
-        if let Place::Name { scope, pattern } = &rule.place {
-            flags |= header::PATTERNS;
-            if scope.is_some() {
-                flags |= header::SCOPES;
-            }
-            compiler.pattern(scope.as_deref(), pattern, rule.access, id)?;
-        }
-    }
     if policy.mode == Mode::Observe {
         flags |= header::OBSERVE;
     }
@@ -271,6 +262,8 @@ impl Compiler<'_> {
 
     fn guard(&mut self, parent: &Node, name: &OsStr, rights: u32, id: u32) {
         self.mark(parent.identity, bits::NAMES, 0);
+        self.directories
+            .push((parent.path.clone(), parent.identity));
         let key = self.name(parent, name);
         narrow(self.entries.entry(key).or_default(), rights, id);
     }
@@ -280,7 +273,7 @@ impl Compiler<'_> {
             kind: kind::NAME,
             dev: parent.identity.dev,
             ino: parent.identity.ino,
-            extra: name_hash(self.seed, &words(name.as_bytes())),
+            extra: name_hash(self.seed, words(name.as_bytes())),
         }
     }
 
@@ -340,70 +333,91 @@ impl Compiler<'_> {
             .unwrap_or((0, builtin::NONE))
     }
 
-    fn pattern(
-        &mut self,
-        scope: Option<&Path>,
-        pattern: &NamePattern,
-        access: Access,
-        id: u32,
-    ) -> Result<(), KernelError> {
-        let unreadable = Key {
-            kind: kind::PATTERN,
-            extra: UNREADABLE,
-            ..Key::default()
-        };
-        self.entries.insert(
-            unreadable,
-            Value {
-                rule: builtin::DISCONNECTED,
-                ..Value::default()
-            },
-        );
-        let (kind, extra) = match pattern {
-            NamePattern::Exact(name) => (kind::PATTERN, name_hash(self.seed, &words(name))),
-            NamePattern::Suffix(suffix) => (kind::SUFFIX, suffix_hash(self.seed, &words(suffix))),
-        };
-        let Some(scope) = scope else {
-            self.restrict(
-                Key {
-                    kind,
-                    extra,
-                    ..Key::default()
-                },
-                access,
-                id,
-            );
-            return Ok(());
-        };
-        // A scope that does not exist holds nothing yet.
-        let End::Existing(file) = self.tree.find(scope)?.end else {
-            return Ok(());
-        };
-        let Some(scope) = file.last().filter(|node| node.is_directory()) else {
-            return Ok(());
-        };
-        let mut below = vec![scope.identity];
-        below.extend(
-            self.directories
-                .iter()
-                .filter(|(path, _)| path.starts_with(&scope.path))
-                .map(|(_, identity)| *identity),
-        );
-        for identity in below {
-            self.mark(identity, bits::SCOPE, 0);
-            let key = Key {
-                kind,
-                dev: identity.dev,
-                ino: identity.ino,
-                extra,
+    fn patterns(&mut self, policy: &Policy) -> Result<(), KernelError> {
+        let mut found = Vec::new();
+        for (rule, id) in policy.files.iter().zip(1..) {
+            let Place::Name { scope, pattern } = &rule.place else {
+                continue;
             };
-            self.restrict(key, access, id);
+            let scope = match scope {
+                None => None,
+                Some(scope) => {
+                    let end = self.tree.find(scope)?.end;
+                    let file = match &end {
+                        End::Existing(file) => file.last(),
+                        _ => None,
+                    };
+                    // One that does not exist holds nothing yet.
+                    let Some(directory) = file.filter(|node| node.is_directory()) else {
+                        continue;
+                    };
+                    let (path, identity) = (directory.path.clone(), directory.identity);
+                    // Walks end there, so that they have one scope at most.
+                    let key = inode(identity);
+                    let value = self.entries.get(&key);
+                    if value.is_none_or(|value| value.bits & bits::RULED == 0) {
+                        let (rights, id) = self.nearest(&path);
+                        self.rule(identity, rights, id);
+                    }
+                    self.directories.push((path.clone(), identity));
+                    Some(path)
+                }
+            };
+            found.push((scope, pattern, rights(rule.access), id));
+        }
+        let mut everywhere = 0;
+        for (scope, pattern, rights, id) in found {
+            let (flag, key) = match pattern {
+                NamePattern::Exact(name) => (
+                    bits::PATTERNS,
+                    Key {
+                        kind: kind::PATTERN,
+                        extra: name_hash(self.seed, words(name)),
+                        ..Key::default()
+                    },
+                ),
+                NamePattern::Suffix(suffix) => (
+                    bits::SUFFIXES,
+                    Key {
+                        kind: kind::SUFFIX,
+                        extra: suffix_hash(self.seed, words(suffix)),
+                        ..Key::default()
+                    },
+                ),
+            };
+            match scope {
+                Some(scope) => self.scoped(&scope, key, rights, id),
+                None => {
+                    everywhere |= flag;
+                    narrow(self.entries.entry(key).or_default(), rights, id);
+                }
+            }
+        }
+        for (key, value) in &mut self.entries {
+            let ends_walks = matches!(key.kind, kind::INODE | kind::NAME);
+            if ends_walks && value.bits & bits::RULED != 0 {
+                value.bits |= everywhere;
+            }
         }
         Ok(())
     }
 
-    fn restrict(&mut self, key: Key, access: Access, id: u32) {
-        narrow(self.entries.entry(key).or_default(), rights(access), id);
+    /// A pattern of a directory is repeated at all directories below it at which
+    /// a walk may end.
+    fn scoped(&mut self, scope: &Path, key: Key, rights: u32, id: u32) {
+        let below: Vec<Identity> = self
+            .directories
+            .iter()
+            .filter(|(path, _)| path.starts_with(scope))
+            .map(|(_, identity)| *identity)
+            .collect();
+        for Identity { dev, ino, .. } in below.iter().copied() {
+            let key = Key { dev, ino, ..key };
+            narrow(self.entries.entry(key).or_default(), rights, id);
+        }
+        for identity in below {
+            self.mark(identity, bits::SCOPE, 0);
+        }
     }
 
     fn direct(&mut self, address: IpAddr, port: u16) {
@@ -605,7 +619,7 @@ mod tests {
         }
 
         fn name(&self, directory: &str, name: &str) -> Key {
-            let extra = name_hash(SEED, &words(name.as_bytes()));
+            let extra = name_hash(SEED, words(name.as_bytes()));
             Key {
                 kind: kind::NAME,
                 extra,
@@ -713,9 +727,10 @@ mod tests {
             assert!(!entries.contains_key(&case.key(untouched)), "{untouched}");
         }
         // The links themselves stay, and so does what a link within protects.
-        assert_eq!(entries[&case.key("work/config")].bits, READ);
-        assert_eq!(entries[&case.key("work/tools")].bits & WRITE, READ);
-        assert_eq!(entries[&case.key("work/tools/.env")].bits, bits::RULED);
+        let rights = |path: &str| entries[&case.key(path)].bits & WRITE;
+        assert_eq!(rights("work/config"), READ);
+        assert_eq!(rights("work/tools"), READ);
+        assert_eq!(rights("work/tools/.env"), bits::RULED);
     }
 
     #[test]
@@ -808,7 +823,6 @@ mod tests {
             assert_ne!(entries[&case.key(directory)].bits & bits::SCOPE, 0);
         }
         let header = entries[&Key::default()];
-        assert_eq!(header.bits, header::PATTERNS | header::SCOPES);
-        assert_eq!(header.rule, 3);
+        assert_eq!((header.bits, header.rule), (0, 3));
     }
 }

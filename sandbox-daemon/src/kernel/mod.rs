@@ -26,7 +26,7 @@ pub use compile::compile;
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState};
-use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Lent, Value, filter_bit, kind};
+use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Lent, Value, filter_bits};
 use tokio::io::Interest;
 
 use crate::sys::{self, Watched};
@@ -264,15 +264,14 @@ impl Kernel {
         // The filter first: a file that it does not know has no rule.
         let bits = filter.raise(&compiled.entries)?;
         for earlier in &mut *adopted {
+            let mut words = earlier.filter.get(&0, 0).map_err(map("read the filter"))?;
             for bit in &bits {
-                let at = bit / 64;
-                let word = earlier.filter.get(&at, 0).map_err(map("read the filter"))?;
-                let word = word | 1 << (bit % 64);
-                earlier
-                    .filter
-                    .set(at, word, 0)
-                    .map_err(map("write the filter"))?;
+                words[*bit as usize / 64] |= 1 << (bit % 64);
             }
+            earlier
+                .filter
+                .set(0, words, 0)
+                .map_err(map("write the filter"))?;
             earlier
                 .policies
                 .insert(sandbox, &rules, 0)
@@ -449,18 +448,21 @@ impl EventSource {
 
 /// The filter of all policies, with a count for every bit.
 struct Filter {
-    map: Array<MapData, u64>,
-    words: Vec<u64>,
+    map: FilterMap,
+    words: Box<[u64; FILTER_WORDS]>,
     counts: std::collections::HashMap<u32, u32>,
     /// The bits of each sandbox's policy.
     bits: std::collections::HashMap<u64, Vec<u32>>,
 }
 
+/// One value, so that programs find it once and then index into it.
+type FilterMap = Array<MapData, [u64; FILTER_WORDS]>;
+
 impl Filter {
-    fn new(map: Array<MapData, u64>) -> Self {
+    fn new(map: FilterMap) -> Self {
         Self {
             map,
-            words: vec![0; FILTER_WORDS],
+            words: Box::new([0; FILTER_WORDS]),
             counts: std::collections::HashMap::new(),
             bits: std::collections::HashMap::new(),
         }
@@ -468,27 +470,26 @@ impl Filter {
 
     /// Takes over the bits of an earlier filter, for good: whose they are is
     /// not known.
-    fn adopt(&mut self, earlier: &Array<MapData, u64>) -> Result<(), KernelError> {
-        for index in 0..self.words.len() {
-            let at = u32::try_from(index).unwrap_or(u32::MAX);
-            let word = earlier.get(&at, 0).map_err(map("read the filter"))?;
+    fn adopt(&mut self, earlier: &FilterMap) -> Result<(), KernelError> {
+        let words = earlier.get(&0, 0).map_err(map("read the filter"))?;
+        for (word, at) in words.iter().zip(0..) {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
-                self.add(at * 64 + bit)?;
+                self.add(at * 64 + bit);
             }
         }
-        Ok(())
+        self.write()
     }
 
     /// Sets the bits of a policy.
     fn raise(&mut self, entries: &[(Key, Value)]) -> Result<Vec<u32>, KernelError> {
-        let inodes = entries.iter().filter(|(key, _)| key.kind == kind::INODE);
-        let generation = |key: &Key| u32::try_from(key.extra).unwrap_or(0);
-        let bits: Vec<u32> = inodes
-            .map(|(key, _)| filter_bit(key.dev, key.ino, generation(key)))
+        let bits: Vec<u32> = entries
+            .iter()
+            .flat_map(|(key, value)| filter_bits(key, value))
             .collect();
         for bit in &bits {
-            self.add(*bit)?;
+            self.add(*bit);
         }
+        self.write()?;
         Ok(bits)
     }
 
@@ -504,29 +505,23 @@ impl Filter {
                 *count -= 1;
                 if *count == 0 {
                     self.counts.remove(&bit);
-                    self.write(bit, false)?;
+                    self.words[bit as usize / 64] &= !(1 << (bit % 64));
                 }
             }
         }
-        Ok(())
+        self.write()
     }
 
-    fn add(&mut self, bit: u32) -> Result<(), KernelError> {
-        let count = self.counts.entry(bit).or_default();
-        *count += 1;
-        if *count == 1 {
-            self.write(bit, true)
-        } else {
-            Ok(())
-        }
+    fn add(&mut self, bit: u32) {
+        *self.counts.entry(bit).or_default() += 1;
+        self.words[bit as usize / 64] |= 1 << (bit % 64);
     }
 
-    fn write(&mut self, bit: u32, on: bool) -> Result<(), KernelError> {
-        let word = &mut self.words[bit as usize / 64];
-        let mask = 1 << (bit % 64);
-        *word = if on { *word | mask } else { *word & !mask };
+    /// In one piece. A program that reads meanwhile sees each word as it was or
+    /// as it will be, and those of the policies in force do not change.
+    fn write(&mut self) -> Result<(), KernelError> {
         self.map
-            .set(bit / 64, *word, 0)
+            .set(0, *self.words, 0)
             .map_err(map("write the filter"))
     }
 }

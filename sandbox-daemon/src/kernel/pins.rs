@@ -13,7 +13,7 @@ use aya::{
     programs::links::FdLink,
 };
 
-use super::{Filter, KernelError, PIN_DIRECTORY, Policies, map};
+use super::{Filter, FilterMap, KernelError, PIN_DIRECTORY, Policies, map};
 
 /// Version of what is pinned: map layouts and the meaning of their values.
 const SCHEMA: &str = "v1";
@@ -39,7 +39,7 @@ pub(super) struct Earlier {
 /// The maps of a load whose programs are still in force.
 pub(super) struct Adopted {
     pub(super) policies: Policies,
-    pub(super) filter: Array<MapData, u64>,
+    pub(super) filter: FilterMap,
 }
 
 impl Earlier {

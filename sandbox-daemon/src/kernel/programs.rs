@@ -50,7 +50,7 @@ const fn cgroup(program: &'static str, attach: Attach) -> Entry {
 }
 
 /// `inode_setattr` got a leading argument in 6.2; `applies` picks one of two.
-const ENTRIES: [Entry; 23] = [
+const ENTRIES: [Entry; 22] = [
     lsm("file_open"),
     lsm("path_truncate"),
     // 6.2 took ftruncate(2) and O_TRUNC from path_truncate.
@@ -67,11 +67,6 @@ const ENTRIES: [Entry; 23] = [
     lsm("inode_unlink"),
     lsm("inode_rmdir"),
     lsm("inode_rename"),
-    Entry {
-        program: "inode_rename_scope",
-        attach: Attach::Lsm("inode_rename"),
-        class: Class::Required,
-    },
     lsm("inode_setattr"),
     Entry {
         program: "inode_setattr_idmap",

@@ -4,8 +4,8 @@ mod name;
 mod walk;
 
 use aya_ebpf::programs::LsmContext;
-use sandbox_common::{Lent, Operation, Right, bits, builtin, header};
-use walk::{find, scope};
+use sandbox_common::{Lent, Operation, Right, bits, builtin};
+use walk::{Leaf, find};
 
 use crate::{
     layout::{Dentry, File, Path},
@@ -23,8 +23,8 @@ macro_rules! enter {
         match member::current() {
             Who::Outside => return 0,
             Who::Inside(member) => member,
-            Who::Orphan { sandbox, exec } => {
-                return verdict::orphan(sandbox, exec, $operation, $right, $dentry);
+            Who::Orphan { sandbox } => {
+                return verdict::orphan(sandbox, $operation, $right, $dentry);
             }
         }
     };
@@ -57,7 +57,7 @@ pub fn open(ctx: &LsmContext) -> i32 {
     let file = File::arg(ctx, 0);
     let (dentry, mode) = (file.dentry(), file.mode());
     let member = enter!(Operation::Open, Right::Read, dentry);
-    let place = find(&member, dentry);
+    let place = find(&member, Leaf::file(dentry));
     if !place.allows(bits::READ) {
         return refuse(
             &member,
@@ -86,19 +86,19 @@ pub fn open(ctx: &LsmContext) -> i32 {
 /// `path_truncate(path)`
 #[inline(always)]
 pub fn path_truncate(ctx: &LsmContext) -> i32 {
-    change(Operation::Truncate, Path::arg(ctx, 0).dentry())
+    change(Operation::Truncate, Leaf::file(Path::arg(ctx, 0).dentry()))
 }
 
 /// `file_truncate(file)`, from 6.2 on
 #[inline(always)]
 pub fn file_truncate(ctx: &LsmContext) -> i32 {
-    change(Operation::Truncate, File::arg(ctx, 0).dentry())
+    change(Operation::Truncate, Leaf::file(File::arg(ctx, 0).dentry()))
 }
 
 /// `inode_create(dir, dentry, mode)` and its kin: a new name.
 #[inline(always)]
 pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
-    change(operation, Dentry::arg(ctx, 1))
+    change(operation, Leaf::name(Dentry::arg(ctx, 1)))
 }
 
 /// `inode_unlink(dir, dentry)`, `inode_rmdir(dir, dentry)`
@@ -106,7 +106,7 @@ pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
 pub fn remove(ctx: &LsmContext, operation: Operation) -> i32 {
     let dentry = Dentry::arg(ctx, 1);
     let member = enter!(operation, Right::Write, dentry);
-    movable(&member, operation, dentry)
+    movable(&member, operation, Leaf::file(dentry)).0
 }
 
 /// `inode_link(old_dentry, dir, new_dentry)`: never more rights by a new name.
@@ -116,7 +116,7 @@ pub fn link(ctx: &LsmContext) -> i32 {
     let member = enter!(Operation::Link, Right::Write, old);
     // The new name first: nothing of it is needed once it may be written, which
     // spares the verifier most of the combinations of two walks.
-    let to = find(&member, new);
+    let to = find(&member, Leaf::name(new));
     if !to.allows(bits::WRITE) {
         return refuse(
             &member,
@@ -127,7 +127,7 @@ pub fn link(ctx: &LsmContext) -> i32 {
             new,
         );
     }
-    let from = find(&member, old);
+    let from = find(&member, Leaf::file(old));
     if !from.allows(bits::READ) {
         return refuse(
             &member,
@@ -153,62 +153,53 @@ pub fn link(ctx: &LsmContext) -> i32 {
 
 /// `inode_rename(old_dir, old_dentry, new_dir, new_dentry)`. The kernel calls
 /// it both ways round for an exchange. What is moved could be written where it
-/// was, so the move cannot raise what can be done with it.
+/// was, so the move cannot raise what can be done with it; but a directory must
+/// not carry what it holds away from a name pattern.
 #[inline(always)]
 pub fn rename(ctx: &LsmContext) -> i32 {
     let (old, new) = (Dentry::arg(ctx, 1), Dentry::arg(ctx, 3));
     let member = enter!(Operation::Rename, Right::Write, old);
-    match movable(&member, Operation::Rename, old) {
-        0 => movable(&member, Operation::Rename, new),
-        refused => refused,
+    let (refused, from) = movable(&member, Operation::Rename, Leaf::file(old));
+    if refused != 0 {
+        return refused;
     }
-}
-
-/// `inode_rename` again, on its own because of what two walks cost: a directory
-/// must not carry what it holds away from a name pattern.
-#[inline(always)]
-pub fn carry(ctx: &LsmContext) -> i32 {
-    let (old, new) = (Dentry::arg(ctx, 1), Dentry::arg(ctx, 3));
-    let member = enter!(Operation::Rename, Right::Write, old);
-    if !member.is(header::SCOPES) || !old.is_directory() {
-        return 0;
+    let (refused, to) = movable(&member, Operation::Rename, Leaf::name(new));
+    if refused == 0 && from != 0 && from != to && old.is_directory() {
+        return refuse(
+            &member,
+            Operation::Rename,
+            Right::Write,
+            Errno::Xdev,
+            builtin::PATTERN,
+            old,
+        );
     }
-    let from = scope(&member, old);
-    if from == 0 || from == scope(&member, new) {
-        return 0;
-    }
-    refuse(
-        &member,
-        Operation::Rename,
-        Right::Write,
-        Errno::Xdev,
-        builtin::PATTERN,
-        old,
-    )
+    refused
 }
 
 /// `inode_setattr(dentry, attr)`; from 6.2 on `(idmap, dentry, attr)`.
 #[inline(always)]
 pub fn setattr(ctx: &LsmContext, argument: usize) -> i32 {
-    change(Operation::Setattr, Dentry::arg(ctx, argument))
+    change(Operation::Setattr, Leaf::file(Dentry::arg(ctx, argument)))
 }
 
 /// `inode_getattr(path)`
 #[inline(always)]
 pub fn getattr(ctx: &LsmContext) -> i32 {
-    see(Operation::Stat, Path::arg(ctx, 0).dentry())
+    see(Operation::Stat, Leaf::file(Path::arg(ctx, 0).dentry()))
 }
 
 /// `inode_readlink(dentry)`
 #[inline(always)]
 pub fn readlink(ctx: &LsmContext) -> i32 {
-    see(Operation::Readlink, Dentry::arg(ctx, 0))
+    see(Operation::Readlink, Leaf::file(Dentry::arg(ctx, 0)))
 }
 
 #[inline(always)]
-fn change(operation: Operation, dentry: Dentry) -> i32 {
+fn change(operation: Operation, leaf: Leaf) -> i32 {
+    let dentry = leaf.dentry;
     let member = enter!(operation, Right::Write, dentry);
-    let place = find(&member, dentry);
+    let place = find(&member, leaf);
     if place.allows(bits::WRITE) {
         return 0;
     }
@@ -225,9 +216,10 @@ fn change(operation: Operation, dentry: Dentry) -> i32 {
 /// Directories above a readable place are seen too, because programs resolve
 /// paths, and so are standard streams, which they ask about when they start.
 #[inline(always)]
-fn see(operation: Operation, dentry: Dentry) -> i32 {
+fn see(operation: Operation, leaf: Leaf) -> i32 {
+    let dentry = leaf.dentry;
     let member = enter!(operation, Right::Read, dentry);
-    let place = find(&member, dentry);
+    let place = find(&member, leaf);
     if place.allows(bits::READ) || place.shields != 0 || lent(&member, dentry) {
         return 0;
     }
@@ -257,29 +249,20 @@ fn lent(member: &Member, dentry: Dentry) -> bool {
     LENT.get_ptr(key).is_some()
 }
 
-/// Whether a name may go away, or be taken by another file.
+/// Whether a name may go away, or be taken by another file: 0 or the error; and
+/// the place's `scope`.
 #[inline(always)]
-fn movable(member: &Member, operation: Operation, dentry: Dentry) -> i32 {
-    let place = find(member, dentry);
-    if !place.allows(bits::WRITE) {
-        return refuse(
-            member,
-            operation,
-            Right::Write,
-            Errno::Acces,
-            place.rule,
-            dentry,
-        );
+fn movable(member: &Member, operation: Operation, leaf: Leaf) -> (i32, u64) {
+    let dentry = leaf.dentry;
+    let place = find(member, leaf);
+    if place.allows(bits::WRITE) && place.shields == 0 {
+        return (0, place.scope);
     }
-    if place.shields != 0 {
-        return refuse(
-            member,
-            operation,
-            Right::Write,
-            Errno::Acces,
-            place.shields,
-            dentry,
-        );
-    }
-    0
+    let rule = if place.allows(bits::WRITE) {
+        place.shields
+    } else {
+        place.rule
+    };
+    let refused = refuse(member, operation, Right::Write, Errno::Acces, rule, dentry);
+    (refused, place.scope)
 }

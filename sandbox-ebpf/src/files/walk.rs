@@ -3,12 +3,12 @@
 //! so links, renames, bind mounts, chroot and mount namespaces do not matter,
 //! and no path string is built.
 
-use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, bits, builtin, filter_bit, header, kind};
+use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, asked, bits, builtin, kind};
 
-use super::name::{self, Patterns};
+use super::name;
 use crate::{
-    layout::{Dentry, SuperBlock},
-    maps::{FILTER, Rules, lookup},
+    layout::{Dentry, SuperBlock, probe},
+    maps::{Filter, Rules, lookup, zero},
     member::Member,
 };
 
@@ -21,6 +21,9 @@ pub struct Place {
     pub rule: u32,
     /// The rule below it that forbids moving it; 0: none.
     pub shields: u32,
+    /// The number of the directory at which the walk ended, if it has name
+    /// patterns; otherwise 0.
+    pub scope: u64,
 }
 
 impl Place {
@@ -30,13 +33,79 @@ impl Place {
     }
 }
 
+/// Where a walk starts.
+#[derive(Clone, Copy)]
+pub struct Leaf {
+    pub dentry: Dentry,
+    exists: bool,
+}
+
+const S_IFMT: u16 = 0o170_000;
+const S_IFREG: u16 = 0o100_000;
+
+impl Leaf {
+    /// A file that exists.
+    #[inline(always)]
+    pub fn file(dentry: Dentry) -> Self {
+        Self {
+            dentry,
+            exists: true,
+        }
+    }
+
+    /// A name that may be nobody's. To the verifier of 6.12 a dentry that a hook
+    /// is called with always has an inode: it takes the question away, and the
+    /// load that follows is one that may fault. So these are asked by probe.
+    #[inline(always)]
+    pub fn name(dentry: Dentry) -> Self {
+        Self {
+            dentry,
+            exists: false,
+        }
+    }
+
+    #[inline(always)]
+    fn ino(self) -> u64 {
+        if self.exists {
+            self.dentry.inode().ino()
+        } else {
+            probe::inode(self.dentry.raw()).0
+        }
+    }
+
+    #[inline(always)]
+    fn generation(self) -> u32 {
+        if self.exists {
+            self.dentry.inode().generation()
+        } else {
+            probe::generation(self.dentry.raw())
+        }
+    }
+
+    /// Whether name patterns are about it: a regular file, or nothing yet.
+    #[inline(always)]
+    pub fn has_patterns(self) -> bool {
+        let mode = if self.exists {
+            self.dentry.inode().mode()
+        } else {
+            probe::inode(self.dentry.raw()).1
+        };
+        mode == 0 || mode & S_IFMT == S_IFREG
+    }
+
+    #[inline(always)]
+    pub fn name_address(self) -> u64 {
+        self.dentry.name() as u64
+    }
+}
+
 /// `super_block.s_flags`: mounted by the kernel for itself.
 const SB_KERNMOUNT: u64 = 1 << 22;
 
 /// Finds the place of a file, or of a name that does not exist yet.
 #[inline(always)]
-pub fn find(member: &Member, leaf: Dentry) -> Place {
-    let super_block = leaf.super_block();
+pub fn find(member: &Member, leaf: Leaf) -> Place {
+    let super_block = leaf.dentry.super_block();
     let mut place = nearest(member, leaf, super_block);
     // The kernel's own file systems are the host's: read, where that is safe.
     if place.rights != 0 {
@@ -58,128 +127,87 @@ pub fn find(member: &Member, leaf: Dentry) -> Place {
 }
 
 #[inline(always)]
-fn nearest(member: &Member, leaf: Dentry, super_block: SuperBlock) -> Place {
+fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
     let rules = member.rules;
     let dev = super_block.dev();
-    // Zero, but a number like any other to the verifier: starting from constants
-    // it would follow each path through the walk on its own.
-    let zero = member.header.aux;
-    let patterns = if member.is(header::PATTERNS) {
-        Patterns::of(leaf, zero)
-    } else {
-        Patterns::none(zero)
+    let mut shields = zero() as u32;
+    let Some(filter) = Filter::get() else {
+        return nothing(builtin::NO_POLICY, shields);
     };
-    // What name patterns leave of the rights, and the pattern that took some.
-    let mut mask = Value {
-        bits: zero as u32 ^ (bits::READ | bits::WRITE),
-        rule: zero as u32,
-        aux: zero,
-    };
-    let mut shields = zero as u32;
-    let mut child = leaf;
-    let mut current = leaf;
-    for depth in 0..MAX_DEPTH {
-        if let Some((key, entry)) = entry(rules, dev, current) {
-            if depth == 0 {
-                if entry.bits & bits::ANCESTOR != 0 {
-                    shields = entry.aux as u32;
-                }
-            } else {
-                if entry.bits & bits::NAMES != 0
-                    && let Some(value) = guarded(rules, &key, child)
-                {
-                    // A full path is not subject to patterns.
-                    let mask = if depth == 1 {
-                        Value { bits: !0, ..mask }
-                    } else {
-                        mask
-                    };
-                    return place(value, mask, shields);
-                }
-                if entry.bits & bits::SCOPE != 0 {
-                    mask = patterns.restrict(rules, dev, key.ino, mask);
-                }
-            }
-            if entry.bits & bits::RULED != 0 {
-                let mask = if depth == 0 {
-                    Value { bits: !0, ..mask }
+    // A rule for the file itself: no pattern takes from a full path.
+    let ino = leaf.ino();
+    if filter.knows(dev, ino, asked::FILE)
+        && let Some(value) = lookup(rules, &inode(dev, ino, leaf.generation()))
+    {
+        if value.bits & bits::ANCESTOR != 0 {
+            shields = value.aux as u32;
+        }
+        if value.bits & bits::RULED != 0 {
+            return place(value, shields);
+        }
+    }
+    let mut child = leaf.dentry;
+    for _ in 0..MAX_DEPTH {
+        let current = child.parent();
+        if current == child {
+            return end(super_block, child, shields);
+        }
+        let file = current.inode();
+        let ino = file.ino();
+        if filter.knows(dev, ino, asked::BELOW) {
+            let key = inode(dev, ino, file.generation());
+            if let Some(value) = lookup(rules, &key) {
+                let scope = if value.bits & bits::SCOPE != 0 {
+                    ino
                 } else {
-                    mask
+                    0
                 };
-                return place(entry, mask, shields);
+                if value.bits & bits::NAMES != 0
+                    && let Some(value) = guarded(rules, filter, &key, child)
+                {
+                    let place = Place {
+                        scope,
+                        ..place(value, shields)
+                    };
+                    return if child == leaf.dentry {
+                        place
+                    } else {
+                        name::restrict(rules, filter, leaf, value.bits, dev, place)
+                    };
+                }
+                if value.bits & bits::RULED != 0 {
+                    let place = Place {
+                        scope,
+                        ..place(value, shields)
+                    };
+                    return name::restrict(rules, filter, leaf, value.bits, dev, place);
+                }
             }
-        }
-        let parent = current.parent();
-        if parent == current {
-            return end(super_block, current, shields);
-        }
-        if depth == 0 {
-            mask = patterns.restrict(rules, 0, 0, mask);
         }
         child = current;
-        current = parent;
     }
-    Place {
-        rights: 0,
-        rule: builtin::TOO_DEEP,
-        shields,
-    }
+    nothing(builtin::TOO_DEEP, shields)
 }
 
-/// Stands for the directories above a file that have name patterns of their own
-/// and that its walk reaches; 0: none.
 #[inline(always)]
-pub fn scope(member: &Member, leaf: Dentry) -> u64 {
-    let dev = leaf.super_block().dev();
-    let mut sum = member.header.aux;
-    let mut current = leaf;
-    for _ in 0..MAX_DEPTH {
-        let parent = current.parent();
-        if parent == current {
-            break;
-        }
-        current = parent;
-        if let Some((key, entry)) = entry(member.rules, dev, current) {
-            if entry.bits & bits::SCOPE != 0 {
-                sum = sum.wrapping_add(key.ino);
-            }
-            if entry.bits & bits::RULED != 0 {
-                break;
-            }
-        }
-    }
-    sum
-}
-
-/// The policy's entry for a file. The filter that all policies share spares
-/// most directories the lookup.
-#[inline(always)]
-fn entry(rules: &'static Rules, dev: u32, dentry: Dentry) -> Option<(Key, Value)> {
-    let inode = dentry.inode();
-    if inode.is_null() {
-        return None;
-    }
-    let (ino, generation) = (inode.ino(), inode.generation());
-    let bit = filter_bit(dev, ino, generation);
-    let word = FILTER.get(bit >> 6)?;
-    if word & (1 << (bit & 63)) == 0 {
-        return None;
-    }
-    let key = Key {
+fn inode(dev: u32, ino: u64, generation: u32) -> Key {
+    Key {
         kind: kind::INODE,
         dev,
         ino,
         extra: u64::from(generation),
-    };
-    lookup(rules, &key).map(|value| (key, value))
+    }
 }
 
 /// The rule for a name in a directory of which some are guarded.
 #[inline(always)]
-fn guarded(rules: &'static Rules, directory: &Key, child: Dentry) -> Option<Value> {
+fn guarded(rules: &'static Rules, filter: Filter, directory: &Key, child: Dentry) -> Option<Value> {
     let extra = name::hash(child.name() as u64);
     if extra == UNREADABLE {
         return Some(name::REFUSED);
+    }
+    if !filter.knows(directory.dev, directory.ino, extra) {
+        return None;
     }
     lookup(
         rules,
@@ -192,19 +220,22 @@ fn guarded(rules: &'static Rules, directory: &Key, child: Dentry) -> Option<Valu
 }
 
 #[inline(always)]
-fn place(value: Value, mask: Value, shields: u32) -> Place {
-    let rights = value.bits & (bits::READ | bits::WRITE);
-    if rights & !mask.bits != 0 {
-        return Place {
-            rights: rights & mask.bits,
-            rule: mask.rule,
-            shields,
-        };
-    }
+fn place(value: Value, shields: u32) -> Place {
     Place {
-        rights,
+        rights: value.bits & (bits::READ | bits::WRITE),
         rule: value.rule,
+        ..nothing(0, shields)
+    }
+}
+
+/// No rights at all.
+#[inline(always)]
+fn nothing(rule: u32, shields: u32) -> Place {
+    Place {
+        rights: 0,
+        rule,
         shields,
+        scope: zero(),
     }
 }
 
@@ -212,23 +243,14 @@ fn place(value: Value, mask: Value, shields: u32) -> Place {
 #[inline(always)]
 fn end(super_block: SuperBlock, last: Dentry, shields: u32) -> Place {
     if super_block.root() == last {
-        return Place {
-            rights: 0,
-            rule: builtin::UNKNOWN_FILESYSTEM,
-            shields,
-        };
+        return nothing(builtin::UNKNOWN_FILESYSTEM, shields);
     }
     // Pipes, sockets, memfds and anonymous inodes are their own parents.
     if super_block.flags() & SB_KERNMOUNT != 0 {
         return Place {
             rights: bits::READ | bits::WRITE,
-            rule: 0,
-            shields,
+            ..nothing(0, shields)
         };
     }
-    Place {
-        rights: 0,
-        rule: builtin::DISCONNECTED,
-        shields,
-    }
+    nothing(builtin::DISCONNECTED, shields)
 }

@@ -51,7 +51,7 @@ fn decide(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
     let Who::Inside(member) = who else {
         return 0;
     };
-    if member.is(header::NETWORK_UNRESTRICTED) {
+    if member.header().bits & header::NETWORK_UNRESTRICTED != 0 {
         return 1;
     }
     // SAFETY: the helper takes any level.

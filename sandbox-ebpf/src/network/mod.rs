@@ -79,5 +79,5 @@ fn direct6(rules: &'static Rules, address: [u32; 4], port: u16) -> bool {
 /// The sandbox that a label names, if its policy is there.
 #[inline(always)]
 fn labelled(label: Label) -> Who {
-    member::of(label.sandbox, label.exec)
+    member::of(label.sandbox, Some(label.exec))
 }

@@ -34,10 +34,10 @@ pub fn egress(ctx: &SkBuffContext) -> i32 {
     if sandbox == 0 {
         return 1;
     }
-    let Who::Inside(member) = member::of(sandbox, exec) else {
+    let Who::Inside(member) = member::of(sandbox, Some(exec)) else {
         return 0;
     };
-    if member.is(header::NETWORK_UNRESTRICTED) {
+    if member.header().bits & header::NETWORK_UNRESTRICTED != 0 {
         return 1;
     }
     match Packet::parse(ctx) {
