@@ -98,7 +98,8 @@ pub fn file_truncate(ctx: &LsmContext) -> i32 {
 /// `inode_create(dir, dentry, mode)` and its kin: a new name.
 #[inline(always)]
 pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
-    change(operation, Leaf::name(Dentry::arg(ctx, 1)))
+    let directory = matches!(operation, Operation::Mkdir);
+    change(operation, Leaf::name(Dentry::arg(ctx, 1), directory))
 }
 
 /// `inode_unlink(dir, dentry)`, `inode_rmdir(dir, dentry)`
@@ -116,7 +117,7 @@ pub fn link(ctx: &LsmContext) -> i32 {
     let member = enter!(Operation::Link, Right::Write, old);
     // The new name first: nothing of it is needed once it may be written, which
     // spares the verifier most of the combinations of two walks.
-    let to = find(&member, Leaf::name(new));
+    let to = find(&member, Leaf::name(new, false));
     if !to.allows(bits::WRITE) {
         return refuse(
             &member,
@@ -163,8 +164,9 @@ pub fn rename(ctx: &LsmContext) -> i32 {
     if refused != 0 {
         return refused;
     }
-    let (refused, to) = movable(&member, Operation::Rename, Leaf::name(new));
-    if refused == 0 && from != 0 && from != to && old.is_directory() {
+    let directory = old.is_directory();
+    let (refused, to) = movable(&member, Operation::Rename, Leaf::name(new, directory));
+    if refused == 0 && from != 0 && from != to && directory {
         return refuse(
             &member,
             Operation::Rename,

@@ -38,6 +38,8 @@ impl Place {
 pub struct Leaf {
     pub dentry: Dentry,
     exists: bool,
+    /// A name that a directory is about to have.
+    directory: bool,
 }
 
 const S_IFMT: u16 = 0o170_000;
@@ -50,17 +52,19 @@ impl Leaf {
         Self {
             dentry,
             exists: true,
+            directory: false,
         }
     }
 
-    /// A name that may be nobody's. To the verifier of 6.12 a dentry that a hook
+    /// A name that a file, or a directory, is about to have. It may be nobody's. To the verifier of 6.12 a dentry that a hook
     /// is called with always has an inode: it takes the question away, and the
     /// load that follows is one that may fault. So these are asked by probe.
     #[inline(always)]
-    pub fn name(dentry: Dentry) -> Self {
+    pub fn name(dentry: Dentry, directory: bool) -> Self {
         Self {
             dentry,
             exists: false,
+            directory,
         }
     }
 
@@ -82,15 +86,15 @@ impl Leaf {
         }
     }
 
-    /// Whether name patterns are about it: a regular file, or nothing yet.
+    /// Whether name patterns are about it: a regular file, or a name for anything
+    /// but a directory. A link or a pipe of that name would be read for the file.
     #[inline(always)]
     pub fn has_patterns(self) -> bool {
-        let mode = if self.exists {
-            self.dentry.inode().mode()
+        if self.exists {
+            self.dentry.inode().mode() & S_IFMT == S_IFREG
         } else {
-            probe::inode(self.dentry.raw()).1
-        };
-        mode == 0 || mode & S_IFMT == S_IFREG
+            !self.directory
+        }
     }
 
     #[inline(always)]

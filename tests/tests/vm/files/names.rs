@@ -130,8 +130,15 @@ async fn a_denied_name_is_neither_made_nor_shed() {
             "work/directory/.env",
             "**/.env",
         ),
+        attack(&["symlink", "file", "work/b.pem"]).kept("symlink", "work/b.pem", "**/*.pem"),
+        attack(&["mkfifo", "work/c.pem"]).kept("mknod", "work/c.pem", "**/*.pem"),
         attack(&["link", "work/file", "work/a.pem"]).kept("link", "work/a.pem", "**/*.pem"),
-        attack(&["rename", "work/file", "work/b.pem"]).kept("rename", "work/b.pem", "**/*.pem"),
+        attack(&["rename", "work/file", "work/d.pem"]).kept("rename", "work/d.pem", "**/*.pem"),
+        attack(&["rename", "work/to-secret", "work/e.pem"]).kept(
+            "rename",
+            "work/e.pem",
+            "**/*.pem",
+        ),
         attack(&["rename", "work/.env", "work/plain"]).kept("rename", "work/.env", "**/.env"),
         attack(&["exchange", "work/.env", "work/file"]).kept("rename", "work/.env", "**/.env"),
         attack(&["unlink", "work/.env"]).kept("unlink", "work/.env", "**/.env"),
@@ -144,6 +151,9 @@ async fn a_directory_of_a_denied_name_is_a_directory_like_others() {
     check(&[
         attack(&["mkdir", "work/directory/.env"]).passes(),
         attack(&["open", "work/directory/.env/file", "creat"]).uncontrolled(),
+        attack(&["exchange", "work/file", "work/directory/.env"])
+            .kept("rename", "work/directory/.env", "**/.env")
+            .uncontrolled(),
         attack(&["rename", "work/empty", "work/keys.pem"]).passes(),
         attack(&["list", "work/keys.pem"]).finds("0").uncontrolled(),
         attack(&["read", "work/.venv/file"]).finds("content of work/.venv/file"),
