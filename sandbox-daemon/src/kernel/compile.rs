@@ -345,7 +345,7 @@ impl Compiler<'_> {
                     let end = self.tree.find(scope)?.end;
                     let file = match &end {
                         End::Existing(file) => file.last(),
-                        _ => None,
+                        End::Missing { .. } => None,
                     };
                     // One that does not exist holds nothing yet.
                     let Some(directory) = file.filter(|node| node.is_directory()) else {
@@ -385,12 +385,11 @@ impl Compiler<'_> {
                     },
                 ),
             };
-            match scope {
-                Some(scope) => self.scoped(&scope, key, rights, id),
-                None => {
-                    everywhere |= flag;
-                    narrow(self.entries.entry(key).or_default(), rights, id);
-                }
+            if let Some(scope) = scope {
+                self.scoped(&scope, key, rights, id);
+            } else {
+                everywhere |= flag;
+                narrow(self.entries.entry(key).or_default(), rights, id);
             }
         }
         for (key, value) in &mut self.entries {

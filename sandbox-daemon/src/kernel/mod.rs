@@ -459,6 +459,10 @@ struct Filter {
 type FilterMap = Array<MapData, [u64; FILTER_WORDS]>;
 
 impl Filter {
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "64 KiB, which is how the map's value is passed as well"
+    )]
     fn new(map: FilterMap) -> Self {
         Self {
             map,
