@@ -99,28 +99,43 @@ fn parse(kernel: Kernel, lines: &str) -> Result<Vec<Measurement>> {
         .collect()
 }
 
-/// A Markdown table, which is as readable in a terminal as in the README.
+/// A Markdown table, which is as readable in a terminal as in the README: a
+/// column for each kernel, and what a case adds to the first one of its row.
 fn table(measurements: &[Measurement]) -> String {
-    let mut rows = vec![["kernel", "what", "case", "value", "unit"].map(str::to_owned)];
-    rows.push(["---"; 5].map(str::to_owned));
-    rows.extend(measurements.iter().map(|line| {
-        [
-            line.kernel.clone(),
-            line.row.clone(),
-            line.case.clone(),
-            format!("{}", (line.value * 10.0).round() / 10.0),
-            line.unit.clone(),
-        ]
-    }));
-    let mut widths = [0; 5];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
+    let kernels = distinct(measurements.iter().map(|line| line.kernel.as_str()));
+    let mut lines = vec![["", "", ""].map(str::to_owned).to_vec()];
+    lines[0].extend(kernels.iter().map(|kernel| format!("Linux {kernel}")));
+    let columns = 3 + kernels.len();
+    lines.push(vec!["---".to_owned(); columns]);
+    for row in distinct(measurements.iter().map(|line| line.row.as_str())) {
+        let cells: Vec<_> = measurements.iter().filter(|line| line.row == row).collect();
+        for case in distinct(cells.iter().map(|cell| cell.case.as_str())) {
+            let mut line = vec![row.to_owned(), case.to_owned(), String::new()];
+            for kernel in &kernels {
+                let mut of_kernel = cells.iter().filter(|cell| cell.kernel == *kernel);
+                let first = of_kernel.clone().next();
+                let cell = of_kernel.find(|cell| cell.case == case);
+                let shown = match (first, cell) {
+                    (Some(first), Some(cell)) => {
+                        cell.unit.clone_into(&mut line[2]);
+                        shown(first, cell)
+                    }
+                    _ => String::new(),
+                };
+                line.push(shown);
+            }
+            lines.push(line);
+        }
+    }
+    let mut widths = vec![0; columns];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut table = String::new();
-    for row in &rows {
-        for (width, cell) in widths.iter().zip(row) {
+    for line in &lines {
+        for (width, cell) in widths.iter().zip(line) {
             // Writing to a string cannot fail.
             let _ = write!(table, "| {cell:<width$} ");
         }
@@ -129,17 +144,43 @@ fn table(measurements: &[Measurement]) -> String {
     table
 }
 
+/// A value, with what it adds to the first of its row.
+fn shown(first: &Measurement, cell: &Measurement) -> String {
+    let value = if cell.value < 1000.0 {
+        format!("{:.1}", cell.value)
+    } else {
+        format!("{:.0}", cell.value)
+    };
+    if first.case == cell.case {
+        return value;
+    }
+    let more = (cell.value / first.value - 1.0) * 100.0;
+    format!("{value} ({more:+.1} %)")
+}
+
+/// Each text once, in the order of its first appearance.
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for text in texts {
+        if !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_measurement_gets_its_kernel_and_a_row() {
-        let line = r#"{"row":"open+close","case":"outside","value":5123.04,"unit":"instructions"}"#;
-        let measurements = parse(Kernel::V6_1, line).unwrap();
+    fn a_case_is_compared_with_the_first_of_its_row() {
+        let lines = r#"{"row":"open","case":"without","value":2000.0,"unit":"instructions"}
+{"row":"open","case":"inside","value":2503.04,"unit":"instructions"}"#;
+        let measurements = parse(Kernel::V6_1, lines).unwrap();
         assert_eq!(
             table(&measurements).lines().last().unwrap(),
-            "| 6.1    | open+close | outside | 5123  | instructions |"
+            "| open | inside  | instructions | 2503 (+25.2 %) |"
         );
     }
 

@@ -19,8 +19,8 @@ use nix::{
 
 use crate::WORKSPACE;
 
-const BATCHES: usize = 9;
-const BATCH: u32 = 2000;
+const BATCHES: usize = 5;
+const BATCH: u32 = 1000;
 
 /// Prints the nanoseconds, which are instructions, of one open and close: the
 /// median of batches that are long enough to hold their share of interrupts.
