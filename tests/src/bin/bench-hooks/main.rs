@@ -6,7 +6,14 @@ mod daemon;
 mod opening;
 mod verifier;
 
-use std::{env, ffi::OsStr, fs, os::unix::fs::chown, path::Path, process::Command};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::fs::chown,
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -36,7 +43,7 @@ const FILES: [(&str, &str); 3] = [
 
 fn main() -> Result<()> {
     let words: Vec<_> = env::args_os().skip(1).collect();
-    let words: Vec<_> = words.iter().map(|word| word.as_os_str()).collect();
+    let words: Vec<_> = words.iter().map(OsString::as_os_str).collect();
     match words[..] {
         [] => measure(),
         [verb, file] if verb == "open" => opening::print(file),
@@ -68,9 +75,9 @@ fn measure() -> Result<()> {
     let bwrap = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"];
     report(run, "bwrap", commands::time(&bwrap)?, "ms");
 
-    let verifier = verifier::Watch::start()?;
+    let watch = verifier::Watch::start()?;
     let daemon = daemon::start()?;
-    let verified = verifier.finish()?;
+    let verified = watch.finish()?;
     report(
         "start of sandboxd",
         "to its first answer",

@@ -1,6 +1,10 @@
 //! How long the kernel's verifier works, watched from both its ends.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 
@@ -8,21 +12,24 @@ const TRACING: &str = "/sys/kernel/tracing";
 const ON: &str = "events/sandboxd_bench/enable";
 
 /// A watch over all programs that are loaded from now on.
-pub(crate) struct Watch(());
+pub(crate) struct Watch {
+    trace: PathBuf,
+}
 
 impl Watch {
     pub(crate) fn start() -> Result<Self> {
         write("kprobe_events", "p:sandboxd_bench/enter bpf_check")?;
         append("kprobe_events", "r:sandboxd_bench/leave bpf_check")?;
         write(ON, "1")?;
-        Ok(Self(()))
+        Ok(Self {
+            trace: Path::new(TRACING).join("trace"),
+        })
     }
 
     /// The milliseconds spent in it so far.
     pub(crate) fn finish(self) -> Result<f64> {
         write(ON, "0")?;
-        let path = Path::new(TRACING).join("trace");
-        let trace = fs::read_to_string(&path).context("cannot read the trace")?;
+        let trace = fs::read_to_string(&self.trace).context("cannot read the trace")?;
         write("kprobe_events", "")?;
         Ok(spent(&trace) * 1e3)
     }
