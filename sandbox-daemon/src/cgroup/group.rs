@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::io::Interest;
+use nix::errno::Errno;
+use tokio::{io::Interest, time::timeout};
 
 use super::CgroupError;
 use crate::sys::Watched;
@@ -24,6 +25,9 @@ pub struct Cgroup {
     id: u64,
     level: u32,
 }
+
+/// After so long without a signal a cgroup is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// An rmdir says EBUSY while the last process is on its way out.
 const REMOVE_ATTEMPTS: u32 = 100;
@@ -146,12 +150,14 @@ impl Cgroup {
     pub async fn wait_empty(&self) -> Result<(), CgroupError> {
         let watched = Watched::new(self.events()?, Interest::PRIORITY)
             .map_err(|source| self.read_error(source))?;
-        // The kernel signals a change since the last read, so read first.
+        // The kernel signals a change since the last read, so read first. It
+        // signals by a worker, and no more once the cgroup is gone, which
+        // somebody else who waited may see to: so look again now and then.
         while self.read_populated(watched.fd().get_ref())? {
-            watched
-                .ready(Interest::PRIORITY)
-                .await
-                .map_err(|source| self.read_error(source))?;
+            match timeout(LOOK_AGAIN, watched.ready(Interest::PRIORITY)).await {
+                Ok(ready) => ready.map_err(|source| self.read_error(source))?,
+                Err(_elapsed) => {}
+            }
         }
         Ok(())
     }
@@ -173,8 +179,12 @@ impl Cgroup {
 
     fn read_populated(&self, events: impl AsFd) -> Result<bool, CgroupError> {
         let mut text = [0; 256];
-        let length = nix::sys::uio::pread(events, &mut text, 0)
-            .map_err(|errno| self.read_error(errno.into()))?;
+        let length = match nix::sys::uio::pread(events, &mut text, 0) {
+            Ok(length) => length,
+            // It is gone, and so was empty.
+            Err(Errno::ENODEV) => 0,
+            Err(errno) => return Err(self.read_error(errno.into())),
+        };
         Ok(text[..length]
             .split(|byte| *byte == b'\n')
             .any(|line| line == b"populated 1"))

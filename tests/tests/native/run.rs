@@ -143,7 +143,9 @@ async fn a_terminal_is_one_and_has_its_size() {
     let mut run = daemon.run_with(terminal).await.unwrap();
     run.wait_for("40 100").await;
     run.send(Request::Stdin(b"typed\n".as_slice().into())).await;
-    run.wait_for("typed").await;
+    // The terminal's echo, and then what `cat` makes of it: only then is it there
+    // to be interrupted.
+    run.wait_for("typed\r\ntyped").await;
     // Ctrl-C, which the terminal turns into a signal.
     run.send(Request::Stdin(b"\x03".as_slice().into())).await;
     assert_eq!(run.finish().await.exited.status, Some(Ended::Signal(2)));
