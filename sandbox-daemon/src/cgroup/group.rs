@@ -163,8 +163,15 @@ impl Cgroup {
     }
 
     /// Kills what runs in it and below, waits for the end, and removes it with
-    /// all below.
+    /// all below. That somebody else did so meanwhile is as good.
     pub async fn remove_tree(self) -> Result<(), CgroupError> {
+        match self.end().await {
+            Err(error) if error.is_gone() => Ok(()),
+            ended => ended,
+        }
+    }
+
+    async fn end(&self) -> Result<(), CgroupError> {
         self.kill()?;
         self.wait_empty().await?;
         for path in descendants(&self.path).map_err(|source| self.read_error(source))? {

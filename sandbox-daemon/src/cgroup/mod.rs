@@ -84,3 +84,16 @@ pub enum CgroupError {
         source: io::Error,
     },
 }
+
+impl CgroupError {
+    /// Whether it failed because the cgroup has been removed.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Read { source, .. } | Self::Open { source, .. } | Self::Kill { source, .. } => {
+                source.kind() == io::ErrorKind::NotFound
+                    || source.raw_os_error() == Some(libc::ENODEV)
+            }
+            _ => false,
+        }
+    }
+}

@@ -182,7 +182,11 @@ impl Registry {
 async fn end_others(cgroup: &Cgroup, stay: &[SavedExec]) -> Result<(), SandboxError> {
     for child in cgroup.children()? {
         if !stay.iter().any(|exec| exec.id == child) {
-            cgroup.open_child(&child)?.remove_tree().await?;
+            match cgroup.open_child(&child) {
+                Ok(child) => child.remove_tree().await?,
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
     Ok(())
