@@ -33,8 +33,19 @@ offsets! {
 /// that `offset` belongs to, and `T` the member's type.
 #[inline(always)]
 unsafe fn load<T: Copy>(base: *const u8, offset: &Global<u32>) -> T {
+    // SAFETY: the caller's contract.
+    unsafe { load_at(base, offset.load()) }
+}
+
+/// The same with the offset read already.
+///
+/// # Safety
+///
+/// As for `load`.
+#[inline(always)]
+unsafe fn load_at<T: Copy>(base: *const u8, offset: u32) -> T {
     // SAFETY: the verifier checks the load; stale pointers read as 0.
-    unsafe { core::ptr::read_volatile(base.add(offset.load() as usize).cast()) }
+    unsafe { core::ptr::read_volatile(base.add(offset as usize).cast()) }
 }
 
 macro_rules! kernel_pointer {
@@ -82,11 +93,6 @@ impl Dentry {
         self.0 as u64
     }
 
-    #[inline(always)]
-    pub fn parent(self) -> Self {
-        Self(unsafe { load(self.0, &DENTRY__D_PARENT) })
-    }
-
     /// Null for a name that does not exist.
     #[inline(always)]
     pub fn inode(self) -> Inode {
@@ -108,6 +114,38 @@ impl Dentry {
     #[inline(always)]
     pub fn name(self) -> *const u8 {
         unsafe { load(self.0, &DENTRY__D_NAME_NAME) }
+    }
+}
+
+/// What every step of a walk loads from, read once: each constant is a load of
+/// its own when the program runs.
+#[derive(Clone, Copy)]
+pub struct Steps {
+    parent: u32,
+    inode: u32,
+    ino: u32,
+}
+
+impl Steps {
+    #[inline(always)]
+    pub fn get() -> Self {
+        Self {
+            parent: DENTRY__D_PARENT.load(),
+            inode: DENTRY__D_INODE.load(),
+            ino: INODE__I_INO.load(),
+        }
+    }
+
+    #[inline(always)]
+    pub fn parent(self, dentry: Dentry) -> Dentry {
+        Dentry(unsafe { load_at(dentry.0, self.parent) })
+    }
+
+    /// The inode of a directory, and its number.
+    #[inline(always)]
+    pub fn inode(self, dentry: Dentry) -> (Inode, u64) {
+        let inode = unsafe { load_at(dentry.0, self.inode) };
+        (Inode(inode), unsafe { load_at(inode, self.ino) })
     }
 }
 

@@ -7,7 +7,7 @@ use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, asked, bits, builtin, ki
 
 use super::name;
 use crate::{
-    layout::{Dentry, SuperBlock, probe},
+    layout::{Dentry, Steps, SuperBlock, probe},
     maps::{Filter, Rules, lookup, zero},
     member::Member,
 };
@@ -150,14 +150,14 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
             return place(value, shields);
         }
     }
+    let steps = Steps::get();
     let mut child = leaf.dentry;
     for _ in 0..MAX_DEPTH {
-        let current = child.parent();
+        let current = steps.parent(child);
         if current == child {
             return end(super_block, child, shields);
         }
-        let file = current.inode();
-        let ino = file.ino();
+        let (file, ino) = steps.inode(current);
         if filter.knows(dev, ino, asked::BELOW) {
             let key = inode(dev, ino, file.generation());
             if let Some(value) = lookup(rules, &key) {
