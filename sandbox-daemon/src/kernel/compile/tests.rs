@@ -1,0 +1,291 @@
+//! Tests of how places become rules, on real files and without a kernel.
+
+use std::{fs, os::fd::OwnedFd, os::unix::fs::symlink};
+
+use super::*;
+use crate::policy::{Environment, FileRule, Network};
+
+const SEED: u64 = 7;
+const READ: u32 = bits::RULED | bits::READ;
+const WRITE: u32 = bits::RULED | bits::READ | bits::WRITE;
+
+/// Takes stat(2)'s word for it.
+struct Stat;
+
+impl Identify for Stat {
+    fn identify(&self, file: &OwnedFd) -> Result<Identity, KernelError> {
+        let stat = nix::sys::stat::fstat(file).map_err(std::io::Error::from);
+        let stat = stat.map_err(KernelError::Events)?;
+        Ok(Identity {
+            dev: 1,
+            ino: stat.st_ino,
+            ..Identity::default()
+        })
+    }
+}
+
+struct Case {
+    workspace: Option<PathBuf>,
+    home: tempfile::TempDir,
+    rules: Vec<FileRule>,
+    mounts: Vec<Mount>,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self {
+            workspace: None,
+            home: tempfile::tempdir().unwrap(),
+            rules: Vec::new(),
+            mounts: Vec::new(),
+        }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.home.path().join(path)
+    }
+
+    fn with(mut self, path: &str, access: Access) -> Self {
+        let place = Place::Path(self.at(path));
+        self.rules.push(FileRule {
+            place,
+            access,
+            label: path.into(),
+        });
+        self
+    }
+
+    fn compiled(&self) -> BTreeMap<Key, Value> {
+        let mut policy = Policy::new(
+            "case".into(),
+            Mode::Enforce,
+            self.rules.clone(),
+            Network::default(),
+            Environment::default(),
+        );
+        policy.workspace.clone_from(&self.workspace);
+        compile(&policy, 3, SEED, &self.mounts, &Stat)
+            .unwrap()
+            .entries
+            .into_iter()
+            .collect()
+    }
+
+    fn key(&self, path: &str) -> Key {
+        use std::os::unix::fs::MetadataExt as _;
+        let ino = fs::symlink_metadata(self.at(path)).unwrap().ino();
+        Key {
+            kind: kind::INODE,
+            dev: 1,
+            ino,
+            extra: 0,
+        }
+    }
+
+    fn name(&self, directory: &str, name: &str) -> Key {
+        let extra = name_hash(SEED, words(name.as_bytes()));
+        Key {
+            kind: kind::NAME,
+            extra,
+            ..self.key(directory)
+        }
+    }
+}
+
+#[test]
+fn a_file_is_ruled_by_itself_and_by_its_name_and_shields_its_parents() {
+    let case = Case::new();
+    fs::create_dir(case.at(".ssh")).unwrap();
+    fs::write(case.at(".ssh/id"), "").unwrap();
+    let case = case.with(".ssh/id", Access::Deny);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.key(".ssh/id")].bits, bits::RULED);
+    assert_eq!(entries[&case.name(".ssh", "id")].bits, bits::RULED);
+    assert_eq!(
+        entries[&case.key(".ssh")].bits,
+        bits::ANCESTOR | bits::NAMES
+    );
+    assert_eq!(entries[&case.key(".ssh")].aux, 1);
+    assert_eq!(entries[&case.key("")].bits, bits::ANCESTOR);
+}
+
+#[test]
+fn a_denied_file_without_parents_hides_the_first_missing_name() {
+    let case = Case::new().with(".config/gh/hosts.yml", Access::Deny);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.name("", ".config")].bits, bits::RULED);
+    assert_eq!(entries[&case.key("")].bits, bits::ANCESTOR | bits::NAMES);
+}
+
+#[test]
+fn a_granted_file_without_parents_grants_nothing_yet() {
+    let case = Case::new()
+        .with("a/b", Access::Write)
+        .with("c/d", Access::Read);
+    let entries = case.compiled();
+    assert!(!entries.contains_key(&case.name("", "a")));
+    assert!(!entries.contains_key(&case.name("", "c")));
+}
+
+#[test]
+fn a_granted_name_that_does_not_exist_may_be_made() {
+    let case = Case::new().with("lock", Access::Write);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.name("", "lock")].bits, WRITE);
+}
+
+#[test]
+fn a_link_and_what_it_leads_to_are_both_ruled() {
+    let case = Case::new();
+    fs::create_dir(case.at("keys")).unwrap();
+    fs::write(case.at("keys/id"), "").unwrap();
+    symlink("keys/../keys/id", case.at("link")).unwrap();
+    let case = case.with("link", Access::Deny);
+    let entries = case.compiled();
+    for key in [
+        case.key("link"),
+        case.key("keys/id"),
+        case.name("keys", "id"),
+    ] {
+        assert_eq!(entries[&key].bits, bits::RULED);
+    }
+}
+
+#[test]
+fn a_link_in_the_workspace_takes_rights_and_gives_none() {
+    let mut case = Case::new();
+    for directory in ["keys", "notes", "work/tools"] {
+        fs::create_dir_all(case.at(directory)).unwrap();
+    }
+    for file in ["keys/id", "work/tools/.env"] {
+        fs::write(case.at(file), "").unwrap();
+    }
+    for (target, link) in [
+        ("../keys/id", "work/config"),
+        ("../notes", "work/settings"),
+        ("tools", "work/hooks"),
+        ("tools/.env", "work/env"),
+        ("../notes", "work/out"),
+    ] {
+        symlink(target, case.at(link)).unwrap();
+    }
+    case.workspace = Some(case.at("work"));
+    case.rules.push(FileRule {
+        place: Place::Name {
+            scope: None,
+            pattern: NamePattern::Exact(b".env".into()),
+        },
+        access: Access::Deny,
+        label: "**/.env".into(),
+    });
+    let case = case
+        .with("work", Access::Write)
+        .with("keys", Access::Deny)
+        .with("work/config", Access::Read)
+        .with("work/settings", Access::Read)
+        .with("work/hooks", Access::Read)
+        .with("work/env", Access::Read)
+        .with("work/out", Access::Write);
+    let entries = case.compiled();
+    for untouched in ["keys/id", "notes"] {
+        assert!(!entries.contains_key(&case.key(untouched)), "{untouched}");
+    }
+    // The links themselves stay, and so does what a link within protects.
+    let rights = |path: &str| entries[&case.key(path)].bits & WRITE;
+    assert_eq!(rights("work/config"), READ);
+    assert_eq!(rights("work/tools"), READ);
+    assert_eq!(rights("work/tools/.env"), bits::RULED);
+}
+
+#[test]
+fn a_file_in_the_place_of_a_directory_is_what_the_rule_says() {
+    let case = Case::new();
+    fs::create_dir(case.at("work")).unwrap();
+    fs::write(case.at("work/.git"), "gitdir: /elsewhere").unwrap();
+    let case = case
+        .with("work", Access::Write)
+        .with("work/.git/info/attributes", Access::Read);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.key("work/.git")].bits & WRITE, READ);
+    assert_eq!(entries[&case.name("work", ".git")].bits & WRITE, READ);
+}
+
+#[test]
+fn what_is_mounted_twice_has_the_narrower_rule() {
+    let mut case = Case::new();
+    fs::create_dir_all(case.at("keys/host")).unwrap();
+    fs::create_dir(case.at("seen")).unwrap();
+    for (root, point) in [("/", ""), ("/keys/host", "seen")] {
+        case.mounts.push(Mount {
+            id: 0,
+            parent: 0,
+            dev: 1,
+            root: root.into(),
+            point: case.at(point),
+            fs_type: "ext4".into(),
+            source: "none".into(),
+        });
+    }
+    let case = case.with("", Access::Read).with("keys", Access::Deny);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.key("seen")].bits, bits::RULED);
+}
+
+#[test]
+fn of_two_places_of_one_file_the_narrower_holds() {
+    let case = Case::new();
+    fs::write(case.at("a"), "").unwrap();
+    fs::hard_link(case.at("a"), case.at("b")).unwrap();
+    let case = case.with("a", Access::Write).with("b", Access::Read);
+    let entries = case.compiled();
+    let value = entries[&case.key("a")];
+    assert_eq!((value.bits, value.rule), (READ, 2));
+}
+
+#[test]
+fn a_mounts_root_has_the_rule_of_its_place_unless_a_rule_names_it() {
+    let mut case = Case::new();
+    fs::create_dir_all(case.at("work/inner")).unwrap();
+    fs::create_dir(case.at("bare")).unwrap();
+    for point in ["work/inner", "bare"] {
+        case.mounts.push(Mount {
+            id: 0,
+            parent: 0,
+            dev: 1,
+            root: "/".into(),
+            point: case.at(point),
+            fs_type: "tmpfs".into(),
+            source: "none".into(),
+        });
+    }
+    let case = case.with("work", Access::Write);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.key("work/inner")].bits, WRITE);
+    assert_eq!(entries[&case.key("bare")].bits, bits::RULED);
+}
+
+#[test]
+fn a_pattern_is_repeated_at_the_directories_at_which_walks_end() {
+    let mut case = Case::new();
+    fs::create_dir_all(case.at("work/sub")).unwrap();
+    case.rules.push(FileRule {
+        place: Place::Name {
+            scope: Some(case.home.path().into()),
+            pattern: NamePattern::Exact(b".env".into()),
+        },
+        access: Access::Deny,
+        label: "**/.env".into(),
+    });
+    let case = case.with("work", Access::Write);
+    let entries = case.compiled();
+    for directory in ["", "work"] {
+        let pattern = Key {
+            kind: kind::PATTERN,
+            ..case.name(directory, ".env")
+        };
+        assert_eq!(entries[&pattern].bits, bits::RULED);
+        assert_ne!(entries[&case.key(directory)].bits & bits::SCOPE, 0);
+    }
+    let header = entries[&Key::default()];
+    assert_eq!((header.bits, header.rule), (0, 3));
+}
