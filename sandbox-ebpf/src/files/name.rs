@@ -18,8 +18,8 @@ pub const REFUSED: Value = Value {
 };
 
 /// Takes from the rights of a place what patterns take: those that hold
-/// everywhere, if `bits` say that there are some, and those of its scope. They are about regular files, and about names that do
-/// not exist yet.
+/// everywhere, if `bits` say that there are some, and those of its scope. They
+/// are about regular files, and about names that do not exist yet.
 #[inline(always)]
 pub fn restrict(
     rules: &'static Rules,

@@ -56,9 +56,10 @@ impl Leaf {
         }
     }
 
-    /// A name that a file, or a directory, is about to have. It may be nobody's. To the verifier of 6.12 a dentry that a hook
-    /// is called with always has an inode: it takes the question away, and the
-    /// load that follows is one that may fault. So these are asked by probe.
+    /// A name that a file, or a directory, is about to have. It may be nobody's.
+    /// To the verifier of 6.12 a dentry that a hook is called with always has an
+    /// inode: it takes the question away, and the load that follows is one that
+    /// may fault. So these are asked by probe.
     #[inline(always)]
     pub fn name(dentry: Dentry, directory: bool) -> Self {
         Self {
