@@ -11,8 +11,9 @@ mod rule;
 
 pub use counters::Counters;
 pub use event::{
-    EVENT_VERSION, EXE_BYTES, EventHeader, FileEvent, NetEvent, Operation, PATH_BYTES, Right,
-    Verdict, flags,
+    EVENT_VERSION, EXE_BYTES, EventHeader, Facility, FacilityEvent, FileEvent, NetEvent, Object,
+    Operation, PATH_BYTES, ProcessEvent, Right, UNIX_BYTES, UnixEvent, Verdict, capability_name,
+    flags,
 };
 pub use place::{
     FILTER_WORDS, Key, Lent, MAX_DEPTH, NAME_BYTES, UNREADABLE, Value, asked, bits, filter_bit,

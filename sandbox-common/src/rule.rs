@@ -22,6 +22,28 @@ pub mod builtin {
     pub const PATTERN: u32 = 0xffff_ff08;
     /// A process that would be made outside the sandbox.
     pub const LEAVING: u32 = 0xffff_ff09;
+    /// Another process, which is not of the sandbox.
+    pub const PROCESS: u32 = 0xffff_ff0a;
+    /// A part of the kernel that sandboxes do not reach.
+    pub const FACILITY: u32 = 0xffff_ff0b;
+    /// A capability that sandboxes do not have.
+    pub const CAPABILITY: u32 = 0xffff_ff0c;
+    /// Mounting, and changing the root.
+    pub const MOUNT: u32 = 0xffff_ff0d;
+    /// A device that the policy does not open.
+    pub const DEVICE: u32 = 0xffff_ff0e;
+    /// A kind of socket that sandboxes do not make.
+    pub const SOCKET: u32 = 0xffff_ff0f;
+    /// A Unix socket of somebody else's.
+    pub const UNIX: u32 = 0xffff_ff10;
+    /// The policy's `[network] listen`.
+    pub const LISTEN: u32 = 0xffff_ff11;
+    /// A port of this machine that is somebody else's.
+    pub const LOOPBACK: u32 = 0xffff_ff12;
+    /// A descriptor that came from outside.
+    pub const RECEIVED: u32 = 0xffff_ff13;
+    /// An ioctl that would write, or type into a terminal.
+    pub const IOCTL: u32 = 0xffff_ff14;
 }
 
 /// What events call a built-in rule.
@@ -38,6 +60,17 @@ pub const fn builtin_label(rule: u32) -> Option<&'static str> {
         builtin::NO_POLICY => "no policy",
         builtin::PATTERN => "name pattern",
         builtin::LEAVING => "leaving the sandbox",
+        builtin::PROCESS => "another process",
+        builtin::FACILITY => "kernel interface",
+        builtin::CAPABILITY => "capability",
+        builtin::MOUNT => "mounts",
+        builtin::DEVICE => "device",
+        builtin::SOCKET => "socket kind",
+        builtin::UNIX => "unix socket",
+        builtin::LISTEN => "listen",
+        builtin::LOOPBACK => "loopback",
+        builtin::RECEIVED => "received descriptor",
+        builtin::IOCTL => "ioctl",
         _ => return None,
     })
 }

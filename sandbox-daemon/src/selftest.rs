@@ -197,7 +197,7 @@ fn name(target: &Target) -> String {
             String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
         }
         Target::Address(address, port) => format!("{address}:{port}"),
-        Target::Socket(family, _) => format!("family {family}"),
+        other => format!("{other:?}"),
     }
 }
 

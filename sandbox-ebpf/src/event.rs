@@ -8,8 +8,9 @@ use aya_ebpf::helpers::generated::{
     bpf_ktime_get_boot_ns, bpf_probe_read_kernel_str,
 };
 use sandbox_common::{
-    Counters, EVENT_VERSION, EXE_BYTES, EventHeader, FileEvent, MAX_DEPTH, NAME_BYTES, NetEvent,
-    PATH_BYTES, flags,
+    Counters, EVENT_VERSION, EXE_BYTES, EventHeader, FacilityEvent, FileEvent, MAX_DEPTH,
+    NAME_BYTES, NetEvent, Object, Operation, PATH_BYTES, ProcessEvent, UNIX_BYTES, UnixEvent,
+    flags,
 };
 
 use crate::{
@@ -24,9 +25,10 @@ use crate::{
 pub struct Refusal {
     pub sandbox: u64,
     pub exec: u64,
-    /// Address of the dentry, where it is a file. In here and not beside it: an
-    /// argument of a global function may not be a kernel pointer.
-    pub dentry: u64,
+    /// Address of what was refused: a dentry, a task, a Unix socket; of a
+    /// facility its number, and the detail above it. In here and not beside it:
+    /// an argument of a global function may not be a kernel pointer.
+    pub target: u64,
     pub operation: u16,
     pub right: u8,
     pub verdict: u8,
@@ -56,6 +58,97 @@ pub extern "C" fn event_file(refusal: *const Refusal) -> i32 {
     let Some(counters) = admit(refusal.exec) else {
         return 0;
     };
+    placed(refusal, counters, Object::File, refusal.target)
+}
+
+/// Records a refused connection to a Unix socket.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn event_unix(refusal: *const Refusal) -> i32 {
+    // SAFETY: the callers' own.
+    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
+        return 0;
+    };
+    let Some(counters) = admit(refusal.exec) else {
+        return 0;
+    };
+    let dentry = probe::unix_dentry(refusal.target);
+    if dentry != 0 {
+        return placed(refusal, counters, Object::UnixPath, dentry);
+    }
+    let Some(mut entry) = EVENTS.reserve_untyped::<UnixEvent>(0) else {
+        return dropped(counters);
+    };
+    let record: *mut UnixEvent = entry.as_mut_ptr();
+    // SAFETY: as in `placed`.
+    unsafe {
+        fill::<true>(&raw mut (*record).header, refusal, Object::UnixName);
+        let (name, len) = probe::unix_name(refusal.target);
+        (*record).name = name;
+        (*record).name_len = if len > UNIX_BYTES as u32 {
+            UNIX_BYTES as u32
+        } else {
+            len
+        };
+    }
+    entry.submit(0);
+    emitted(counters)
+}
+
+/// Records a refused operation on another process.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn event_process(refusal: *const Refusal) -> i32 {
+    // SAFETY: the callers' own.
+    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
+        return 0;
+    };
+    let Some(counters) = admit(refusal.exec) else {
+        return 0;
+    };
+    let Some(mut entry) = EVENTS.reserve_untyped::<ProcessEvent>(0) else {
+        return dropped(counters);
+    };
+    let record: *mut ProcessEvent = entry.as_mut_ptr();
+    // SAFETY: as in `placed`.
+    unsafe {
+        fill::<true>(&raw mut (*record).header, refusal, Object::Process);
+        (*record).pid = probe::tgid(refusal.target);
+        (*record).reserved = 0;
+        (*record).comm = probe::comm(refusal.target);
+    }
+    entry.submit(0);
+    emitted(counters)
+}
+
+/// Records a refused use of the kernel.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn event_facility(refusal: *const Refusal) -> i32 {
+    // SAFETY: the callers' own.
+    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
+        return 0;
+    };
+    let Some(counters) = admit(refusal.exec) else {
+        return 0;
+    };
+    let Some(mut entry) = EVENTS.reserve_untyped::<FacilityEvent>(0) else {
+        return dropped(counters);
+    };
+    let record: *mut FacilityEvent = entry.as_mut_ptr();
+    // SAFETY: as in `placed`.
+    unsafe {
+        fill::<true>(&raw mut (*record).header, refusal, Object::Facility);
+        (*record).facility = refusal.target as u32;
+        (*record).detail = (refusal.target >> 32) as u32;
+    }
+    entry.submit(0);
+    emitted(counters)
+}
+
+/// A record about a dentry.
+#[inline(always)]
+fn placed(refusal: &Refusal, counters: *mut Counters, object: Object, dentry: u64) -> i32 {
     let Some(mut entry) = EVENTS.reserve_untyped::<FileEvent>(0) else {
         return dropped(counters);
     };
@@ -63,15 +156,15 @@ pub extern "C" fn event_file(refusal: *const Refusal) -> i32 {
     // SAFETY: `record` is the reserved memory; every field that is read on the
     // other side is written here, and `path` and `exe` up to their lengths.
     unsafe {
-        fill::<true>(&raw mut (*record).header, refusal);
-        let (ino, mode) = probe::inode(refusal.dentry);
+        fill::<true>(&raw mut (*record).header, refusal, object);
+        let (ino, mode) = probe::inode(dentry);
         (*record).ino = ino;
-        (*record).magic = probe::magic(refusal.dentry);
-        (*record).dev = probe::dev(refusal.dentry);
+        (*record).magic = probe::magic(dentry);
+        (*record).dev = probe::dev(dentry);
         if mode & 0o170_000 == 0o040_000 {
             (*record).header.flags |= flags::DIRECTORY;
         }
-        let (len, whole) = path::<PATH_BYTES>((&raw mut (*record).path).cast(), refusal.dentry);
+        let (len, whole) = path::<PATH_BYTES>((&raw mut (*record).path).cast(), dentry);
         (*record).path_len = len;
         if !whole {
             (*record).header.flags |= flags::PATH_TRUNCATED;
@@ -109,9 +202,14 @@ fn destined<const TASK: bool>(refusal: *const Refusal, destination: *const Desti
         return dropped(counters);
     };
     let record: *mut NetEvent = entry.as_mut_ptr();
-    // SAFETY: as in `file`.
+    // SAFETY: as in `placed`.
     unsafe {
-        fill::<TASK>(&raw mut (*record).header, refusal);
+        // Of a socket that is being made there is no address yet.
+        let object = match destination.family {
+            2 | 10 if refusal.operation != Operation::Socket as u16 => Object::Address,
+            _ => Object::Socket,
+        };
+        fill::<TASK>(&raw mut (*record).header, refusal, object);
         (*record).family = destination.family;
         (*record).port = destination.port;
         (*record).protocol = destination.protocol;
@@ -130,13 +228,14 @@ fn destined<const TASK: bool>(refusal: *const Refusal, destination: *const Desti
 ///
 /// `header` must lie in a reserved record.
 #[inline(always)]
-unsafe fn fill<const TASK: bool>(header: *mut EventHeader, refusal: &Refusal) {
+unsafe fn fill<const TASK: bool>(header: *mut EventHeader, refusal: &Refusal, object: Object) {
     // SAFETY: by contract; the helpers write within the given sizes.
     unsafe {
         (*header).version = EVENT_VERSION;
         (*header).operation = refusal.operation;
         (*header).right = refusal.right;
         (*header).verdict = refusal.verdict;
+        (*header).object = object as u8;
         (*header).flags = 0;
         (*header).time_ns = bpf_ktime_get_boot_ns();
         (*header).sandbox = refusal.sandbox;

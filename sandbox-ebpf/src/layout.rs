@@ -22,7 +22,11 @@ offsets! {
     SUPER_BLOCK__S_DEV SUPER_BLOCK__S_ROOT SUPER_BLOCK__S_MAGIC SUPER_BLOCK__S_FLAGS
     FILE__F_PATH_DENTRY FILE__F_MODE
     PATH__DENTRY
-    TASK_STRUCT__MM MM_STRUCT__EXE_FILE
+    TASK_STRUCT__MM MM_STRUCT__EXE_FILE TASK_STRUCT__TGID TASK_STRUCT__COMM
+    TASK_STRUCT__CGROUPS CSS_SET__DFL_CGRP CGROUP__LEVEL CGROUP__ANCESTORS CGROUP__KN
+    KERNFS_NODE__ID
+    SOCKET__SK SOCK__SK_CGRP_DATA_CGROUP
+    UNIX_SOCK__PATH_DENTRY UNIX_SOCK__ADDR UNIX_ADDRESS__LEN UNIX_ADDRESS__NAME
 }
 
 /// A load from kernel memory at an offset that is constant to the verifier.
@@ -212,15 +216,20 @@ impl Path {
     }
 }
 
-/// Loads by probe, for code to which the verifier's pointer types do not
-/// reach: the event writer, which runs once a refusal is decided.
+/// Loads by probe, for what the verifier's pointer types do not reach: the
+/// event writer, which runs once a refusal is decided, and other processes and
+/// sockets.
 pub mod probe {
     use aya_ebpf::helpers::bpf_probe_read_kernel;
+    use sandbox_common::UNIX_BYTES;
 
     use super::{
-        DENTRY__D_INODE, DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY,
-        Global, INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, MM_STRUCT__EXE_FILE,
-        SUPER_BLOCK__S_DEV, SUPER_BLOCK__S_MAGIC, TASK_STRUCT__MM,
+        CGROUP__ANCESTORS, CGROUP__KN, CGROUP__LEVEL, CSS_SET__DFL_CGRP, DENTRY__D_INODE,
+        DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY, Global,
+        INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, KERNFS_NODE__ID, MM_STRUCT__EXE_FILE,
+        SOCK__SK_CGRP_DATA_CGROUP, SOCKET__SK, SUPER_BLOCK__S_DEV, SUPER_BLOCK__S_MAGIC,
+        TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__MM, TASK_STRUCT__TGID,
+        UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY,
     };
 
     #[inline(always)]
@@ -281,5 +290,76 @@ pub mod probe {
             return 0;
         }
         read(file, &FILE__F_PATH_DENTRY)
+    }
+
+    /// Process (thread group) of a task.
+    #[inline(always)]
+    pub fn tgid(task: u64) -> u32 {
+        read(task, &TASK_STRUCT__TGID)
+    }
+
+    #[inline(always)]
+    pub fn comm(task: u64) -> [u8; 16] {
+        read(task, &TASK_STRUCT__COMM)
+    }
+
+    /// The cgroup2 cgroup of a task.
+    #[inline(always)]
+    pub fn task_cgroup(task: u64) -> u64 {
+        let cgroups: u64 = read(task, &TASK_STRUCT__CGROUPS);
+        read(cgroups, &CSS_SET__DFL_CGRP)
+    }
+
+    /// The cgroup2 cgroup that a `struct sock` was made in.
+    #[inline(always)]
+    pub fn sock_cgroup(sock: u64) -> u64 {
+        read(sock, &SOCK__SK_CGRP_DATA_CGROUP)
+    }
+
+    /// Id of a cgroup's ancestor at a level; 0: it is not that deep.
+    #[inline(always)]
+    pub fn ancestor_id(cgroup: u64, level: u32) -> u64 {
+        let depth: u32 = read(cgroup, &CGROUP__LEVEL);
+        if depth < level {
+            return 0;
+        }
+        let ancestor: u64 = read(cgroup + u64::from(level) * 8, &CGROUP__ANCESTORS);
+        read(read(ancestor, &CGROUP__KN), &KERNFS_NODE__ID)
+    }
+
+    /// The `struct sock` of a `struct socket`.
+    #[inline(always)]
+    pub fn sock(socket: u64) -> u64 {
+        read(socket, &SOCKET__SK)
+    }
+
+    /// The dentry that a Unix socket is bound to; 0: none.
+    #[inline(always)]
+    pub fn unix_dentry(sock: u64) -> u64 {
+        read(sock, &UNIX_SOCK__PATH_DENTRY)
+    }
+
+    /// The abstract name of a Unix socket, with the NUL that it begins with, and
+    /// its length; 0: it is not bound.
+    #[inline(always)]
+    pub fn unix_name(sock: u64) -> ([u8; UNIX_BYTES], u32) {
+        // Of `sockaddr_un`, before the name.
+        const FAMILY: u64 = 2;
+        let address: u64 = read(sock, &UNIX_SOCK__ADDR);
+        if address == 0 {
+            return ([0; UNIX_BYTES], 0);
+        }
+        let len: u32 = read(address, &UNIX_ADDRESS__LEN);
+        // SAFETY: the helper checks the address.
+        let name = unsafe {
+            bpf_probe_read_kernel(
+                (address + u64::from(UNIX_ADDRESS__NAME.load()) + FAMILY)
+                    as *const [u8; UNIX_BYTES],
+            )
+        };
+        (
+            name.unwrap_or([0; UNIX_BYTES]),
+            len.saturating_sub(FAMILY as u32),
+        )
     }
 }

@@ -25,6 +25,8 @@ use aya_ebpf::{
 };
 use sandbox_common::Operation;
 
+// The file wall.
+
 #[lsm(hook = "file_open")]
 pub fn file_open(ctx: LsmContext) -> i32 {
     files::open(&ctx)
@@ -103,10 +105,7 @@ pub fn inode_readlink(ctx: LsmContext) -> i32 {
     files::readlink(&ctx)
 }
 
-#[lsm(hook = "task_alloc")]
-pub fn task_alloc(ctx: LsmContext) -> i32 {
-    scope::alloc(&ctx)
-}
+// The network wall.
 
 #[cgroup_sock(sock_create)]
 pub fn sock_create(ctx: SockContext) -> i32 {
@@ -137,6 +136,40 @@ pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
 pub fn egress(ctx: SkBuffContext) -> i32 {
     network::egress(&ctx)
 }
+
+#[lsm(hook = "socket_create")]
+pub fn socket_create(ctx: LsmContext) -> i32 {
+    network::create(&ctx)
+}
+
+#[lsm(hook = "unix_stream_connect")]
+pub fn unix_stream_connect(ctx: LsmContext) -> i32 {
+    network::stream(&ctx)
+}
+
+#[lsm(hook = "unix_may_send")]
+pub fn unix_may_send(ctx: LsmContext) -> i32 {
+    network::datagram(&ctx)
+}
+
+// The scope wall.
+
+#[lsm(hook = "task_alloc")]
+pub fn task_alloc(ctx: LsmContext) -> i32 {
+    scope::alloc(&ctx)
+}
+
+#[lsm(hook = "task_kill")]
+pub fn task_kill(ctx: LsmContext) -> i32 {
+    scope::signal(&ctx)
+}
+
+#[lsm(hook = "userns_create")]
+pub fn userns_create(ctx: LsmContext) -> i32 {
+    scope::user_namespace(&ctx)
+}
+
+// What the daemon asks a kernel with.
 
 /// Lets everything through: for asking whether this kernel takes LSM programs.
 #[lsm(hook = "inode_readlink")]

@@ -3,7 +3,10 @@
 use aya_ebpf::helpers::generated::bpf_get_current_ancestor_cgroup_id;
 use sandbox_common::{Key, Value, kind};
 
-use crate::maps::{POLICIES, Rules, SANDBOX_LEVEL, SLICE_ID, lookup};
+use crate::{
+    layout::probe,
+    maps::{POLICIES, Rules, SANDBOX_LEVEL, SLICE_ID, lookup},
+};
 
 /// A sandbox under its policy.
 #[derive(Clone, Copy)]
@@ -87,6 +90,27 @@ pub fn of(sandbox: u64, exec: Option<u64>) -> Who {
         });
     }
     Who::Orphan { sandbox }
+}
+
+/// The sandbox of another task, by its address; 0: it is in none.
+#[inline(always)]
+pub fn of_task(task: u64) -> u64 {
+    of_cgroup(probe::task_cgroup(task))
+}
+
+/// The sandbox that a socket (`struct sock`) was made in; 0: in none.
+#[inline(always)]
+pub fn of_sock(sock: u64) -> u64 {
+    of_cgroup(probe::sock_cgroup(sock))
+}
+
+#[inline(always)]
+fn of_cgroup(cgroup: u64) -> u64 {
+    let level = SANDBOX_LEVEL.load();
+    if probe::ancestor_id(cgroup, level - 1) != SLICE_ID.load() {
+        return 0;
+    }
+    probe::ancestor_id(cgroup, level)
 }
 
 #[inline(always)]

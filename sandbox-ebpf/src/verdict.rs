@@ -1,6 +1,6 @@
 //! Where every hook ends: enforce or observe, the errno, the event.
 
-use sandbox_common::{Operation, Right, Value, Verdict, builtin, header};
+use sandbox_common::{Facility, Operation, Right, Value, Verdict, builtin, header};
 
 use crate::{
     event::{self, Destination, Refusal},
@@ -44,22 +44,42 @@ pub struct Reason {
 /// Refuses an operation on a file.
 #[inline(always)]
 pub fn file(member: &Member, reason: Reason, dentry: Dentry) -> i32 {
-    process(member, reason, dentry.raw())
+    let header = member.header();
+    event::event_file(&refusal(member, header, reason, dentry.raw()));
+    errno(header, reason)
 }
 
-/// Refuses what a process would do, with the address of a dentry to show.
+/// Refuses a connection to a Unix socket (`struct sock`), by its address.
 #[inline(always)]
-pub fn process(member: &Member, reason: Reason, dentry: u64) -> i32 {
+pub fn unix(member: &Member, reason: Reason, sock: u64) -> i32 {
     let header = member.header();
-    event::event_file(&Refusal {
-        dentry,
-        ..refusal(member, header, reason)
-    });
-    if observes(header) {
-        0
-    } else {
-        reason.errno.refused()
-    }
+    event::event_unix(&refusal(member, header, reason, sock));
+    errno(header, reason)
+}
+
+/// Refuses an operation on another process, by the address of its task.
+#[inline(always)]
+pub fn process(member: &Member, reason: Reason, task: u64) -> i32 {
+    let header = member.header();
+    event::event_process(&refusal(member, header, reason, task));
+    errno(header, reason)
+}
+
+/// Refuses the use of a part of the kernel; for `detail` see [`Facility`].
+#[inline(always)]
+pub fn facility(member: &Member, reason: Reason, facility: Facility, detail: u32) -> i32 {
+    let header = member.header();
+    let target = facility as u64 | u64::from(detail) << 32;
+    event::event_facility(&refusal(member, header, reason, target));
+    errno(header, reason)
+}
+
+/// Refuses a network operation in an LSM hook.
+#[inline(always)]
+pub fn socket(member: &Member, reason: Reason, destination: &Destination) -> i32 {
+    let header = member.header();
+    event::event_network(&refusal(member, header, reason, 0), destination);
+    errno(header, reason)
 }
 
 /// Refuses an operation of a process whose sandbox has no policy.
@@ -68,7 +88,7 @@ pub fn orphan(sandbox: u64, operation: Operation, right: Right, dentry: Dentry) 
     let refusal = Refusal {
         sandbox,
         exec: member::current_exec(),
-        dentry: dentry.raw(),
+        target: dentry.raw(),
         operation: operation as u16,
         right: right as u8,
         verdict: Verdict::Denied as u8,
@@ -80,11 +100,11 @@ pub fn orphan(sandbox: u64, operation: Operation, right: Right, dentry: Dentry) 
     Errno::Perm.refused()
 }
 
-/// Refuses a network operation: 0 as cgroup programs say it, 1 in observe mode.
+/// Refuses a network operation in a cgroup program: 0, and 1 in observe mode.
 #[inline(always)]
 pub fn network(member: &Member, reason: Reason, destination: &Destination) -> i32 {
     let header = member.header();
-    event::event_network(&refusal(member, header, reason), destination);
+    event::event_network(&refusal(member, header, reason, 0), destination);
     i32::from(observes(header))
 }
 
@@ -92,7 +112,7 @@ pub fn network(member: &Member, reason: Reason, destination: &Destination) -> i3
 #[inline(always)]
 pub fn packet(member: &Member, reason: Reason, destination: &Destination) -> i32 {
     let header = member.header();
-    event::event_packet(&refusal(member, header, reason), destination);
+    event::event_packet(&refusal(member, header, reason, 0), destination);
     i32::from(observes(header))
 }
 
@@ -102,11 +122,20 @@ fn observes(header: Value) -> bool {
 }
 
 #[inline(always)]
-fn refusal(member: &Member, header: Value, reason: Reason) -> Refusal {
+fn errno(header: Value, reason: Reason) -> i32 {
+    if observes(header) {
+        0
+    } else {
+        reason.errno.refused()
+    }
+}
+
+#[inline(always)]
+fn refusal(member: &Member, header: Value, reason: Reason, target: u64) -> Refusal {
     Refusal {
         sandbox: member.sandbox,
         exec: member.exec(),
-        dentry: 0,
+        target,
         operation: reason.operation as u16,
         right: reason.right as u8,
         verdict: if observes(header) {

@@ -143,9 +143,12 @@ fn object(denial: &Denial) -> String {
         Some(Object::Path(path) | Object::UnixSocket(path)) => {
             printable(&String::from_utf8_lossy(path))
         }
-        Some(Object::Address(text) | Object::Host(text) | Object::Capability(text)) => {
-            printable(text)
-        }
+        Some(
+            Object::Address(text)
+            | Object::Host(text)
+            | Object::Capability(text)
+            | Object::Facility(text),
+        ) => printable(text),
         Some(Object::TargetPid(pid)) => format!("process {pid}"),
         None => "an object without a name".to_owned(),
     }

@@ -145,6 +145,8 @@ struct ObjectFields<'a> {
     target_pid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     capability: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facility: Option<&'a str>,
 }
 
 impl<'a> From<&'a proto::Started> for Event<'a> {
@@ -360,6 +362,7 @@ fn object(object: Option<&Object>) -> ObjectFields<'_> {
         Some(Object::Host(host)) => fields.host = Some(host),
         Some(Object::TargetPid(pid)) => fields.target_pid = Some(*pid),
         Some(Object::Capability(name)) => fields.capability = Some(name),
+        Some(Object::Facility(name)) => fields.facility = Some(name),
         None => {}
     }
     fields

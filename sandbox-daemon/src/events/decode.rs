@@ -7,7 +7,8 @@ use std::{
 };
 
 use sandbox_common::{
-    EVENT_VERSION, EventHeader, FileEvent, NetEvent, Operation, Right, Verdict, flags,
+    EVENT_VERSION, EventHeader, Facility, FacilityEvent, FileEvent, NetEvent, Object, Operation,
+    ProcessEvent, Right, UNIX_BYTES, UnixEvent, Verdict, flags,
 };
 
 use super::mounts::Place;
@@ -54,6 +55,15 @@ pub enum Target {
     Address(IpAddr, u16),
     /// Without an address: family and protocol of a socket or packet.
     Socket(u16, u32),
+    /// A Unix socket with a path.
+    UnixPath(Place),
+    /// A Unix socket without: its abstract name, with the NUL that it begins
+    /// with. Empty: it is not bound.
+    UnixName(Vec<u8>),
+    /// A process, and its comm.
+    Process(u32, Vec<u8>),
+    /// A part of the kernel; for the detail see [`Facility`].
+    Facility(Facility, u32),
 }
 
 /// Why a record was not understood.
@@ -67,7 +77,7 @@ pub enum DecodeError {
     Version(u16),
     /// A field holds what this build does not know.
     #[error("a record with {0} {1}")]
-    Unknown(&'static str, u16),
+    Unknown(&'static str, u32),
 }
 
 /// Takes one record apart.
@@ -78,8 +88,8 @@ pub fn decode(raw: &[u8]) -> Result<Record, DecodeError> {
         return Err(DecodeError::Version(version));
     }
     let operation = fields.u16(offset_of!(EventHeader, operation))?;
-    let operation =
-        Operation::from_raw(operation).ok_or(DecodeError::Unknown("operation", operation))?;
+    let operation = Operation::from_raw(operation)
+        .ok_or(DecodeError::Unknown("operation", operation.into()))?;
     let right = fields.u8(offset_of!(EventHeader, right))?;
     let right = Right::from_raw(right).ok_or(DecodeError::Unknown("right", right.into()))?;
     let verdict = match fields.u8(offset_of!(EventHeader, verdict))? {
@@ -87,12 +97,8 @@ pub fn decode(raw: &[u8]) -> Result<Record, DecodeError> {
         raw if raw == Verdict::Observed as u8 => Verdict::Observed,
         raw => return Err(DecodeError::Unknown("verdict", raw.into())),
     };
-    let bits = fields.u16(offset_of!(EventHeader, flags))?;
-    let target = if operation.is_network() {
-        fields.network(operation)?
-    } else {
-        Target::File(fields.file(bits)?)
-    };
+    let bits = fields.u8(offset_of!(EventHeader, flags))?;
+    let target = fields.target(bits)?;
     let exe_dev = fields.u32(offset_of!(EventHeader, exe_dev))?;
     let exe_len = fields.u32(offset_of!(EventHeader, exe_len))?;
     let exe = fields.names(
@@ -100,7 +106,7 @@ pub fn decode(raw: &[u8]) -> Result<Record, DecodeError> {
         exe_len,
         sandbox_common::EXE_BYTES,
     )?;
-    let comm = fields.bytes(offset_of!(EventHeader, comm), 16)?;
+    let comm = fields.comm(offset_of!(EventHeader, comm))?;
     let pid = fields.u32(offset_of!(EventHeader, pid))?;
     Ok(Record {
         sandbox: fields.u64(offset_of!(EventHeader, sandbox))?,
@@ -114,7 +120,7 @@ pub fn decode(raw: &[u8]) -> Result<Record, DecodeError> {
         errno: fields.u32(offset_of!(EventHeader, errno))?,
         rule: fields.u32(offset_of!(EventHeader, rule))?,
         generation: fields.u32(offset_of!(EventHeader, generation))?,
-        comm: comm.split(|&b| b == 0).next().unwrap_or_default().to_vec(),
+        comm,
         exe: (exe_dev != 0 && exe_len != 0).then_some(Place {
             dev: exe_dev,
             path: exe,
@@ -177,7 +183,42 @@ impl Fields<'_> {
         Ok(path)
     }
 
-    fn file(&self, bits: u16) -> Result<Place, DecodeError> {
+    fn comm(&self, offset: usize) -> Result<Vec<u8>, DecodeError> {
+        let comm = self.bytes(offset, 16)?;
+        Ok(comm.split(|&b| b == 0).next().unwrap_or_default().to_vec())
+    }
+
+    fn target(&self, bits: u8) -> Result<Target, DecodeError> {
+        let object = self.u8(offset_of!(EventHeader, object))?;
+        let object =
+            Object::from_raw(object).ok_or(DecodeError::Unknown("object", object.into()))?;
+        Ok(match object {
+            Object::File => Target::File(self.file(bits)?),
+            Object::Address => self.address()?,
+            Object::Socket => Target::Socket(
+                self.u16(offset_of!(NetEvent, family))?,
+                self.u32(offset_of!(NetEvent, protocol))?,
+            ),
+            Object::UnixPath => Target::UnixPath(self.file(bits)?),
+            Object::UnixName => {
+                let len = self.u32(offset_of!(UnixEvent, name_len))? as usize;
+                let name = self.bytes(offset_of!(UnixEvent, name), len.min(UNIX_BYTES))?;
+                Target::UnixName(name.to_vec())
+            }
+            Object::Process => Target::Process(
+                self.u32(offset_of!(ProcessEvent, pid))?,
+                self.comm(offset_of!(ProcessEvent, comm))?,
+            ),
+            Object::Facility => {
+                let facility = self.u32(offset_of!(FacilityEvent, facility))?;
+                let facility = Facility::from_raw(facility)
+                    .ok_or(DecodeError::Unknown("facility", facility))?;
+                Target::Facility(facility, self.u32(offset_of!(FacilityEvent, detail))?)
+            }
+        })
+    }
+
+    fn file(&self, bits: u8) -> Result<Place, DecodeError> {
         let len = self.u32(offset_of!(FileEvent, path_len))?;
         Ok(Place {
             dev: self.u32(offset_of!(FileEvent, dev))?,
@@ -186,24 +227,18 @@ impl Fields<'_> {
         })
     }
 
-    fn network(&self, operation: Operation) -> Result<Target, DecodeError> {
+    fn address(&self) -> Result<Target, DecodeError> {
         // linux/socket.h
         const AF_INET: u16 = 2;
         const AF_INET6: u16 = 10;
-        let family = self.u16(offset_of!(NetEvent, family))?;
-        let protocol = self.u32(offset_of!(NetEvent, protocol))?;
-        if operation == Operation::Socket {
-            return Ok(Target::Socket(family, protocol));
-        }
         let port = self.u16(offset_of!(NetEvent, port))?;
         let address: [u8; 16] = self.array(offset_of!(NetEvent, address))?;
-        let address = match family {
+        let address = match self.u16(offset_of!(NetEvent, family))? {
             AF_INET => IpAddr::V4(Ipv4Addr::new(
                 address[0], address[1], address[2], address[3],
             )),
             AF_INET6 => IpAddr::V6(Ipv6Addr::from(address)),
-            // A packet that is neither IPv4 nor IPv6 was refused like any other.
-            _ => return Ok(Target::Socket(family, protocol)),
+            family => return Err(DecodeError::Unknown("address family", family.into())),
         };
         Ok(Target::Address(address, port))
     }
@@ -228,6 +263,7 @@ pub(crate) mod tests {
                 &(operation as u16).to_ne_bytes(),
             );
             raw.put(offset_of!(EventHeader, right), &[right as u8]);
+            raw.put(offset_of!(EventHeader, object), &[Object::File as u8]);
             raw.put(offset_of!(EventHeader, verdict), &[Verdict::Denied as u8]);
             raw.put(offset_of!(EventHeader, comm), b"python3\0");
             raw.put(offset_of!(EventHeader, pid), &4211u32.to_ne_bytes());
@@ -237,6 +273,11 @@ pub(crate) mod tests {
 
         pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
             self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+
+        pub(crate) fn about(mut self, object: Object) -> Self {
+            self.put(offset_of!(EventHeader, object), &[object as u8]);
+            self
         }
 
         pub(crate) fn by(mut self, sandbox: u64, exec: u64) -> Self {
@@ -280,7 +321,7 @@ pub(crate) mod tests {
 
     #[test]
     fn addresses_are_decoded() {
-        let mut raw = Raw::new(Operation::Connect, Right::Connect);
+        let mut raw = Raw::new(Operation::Connect, Right::Connect).about(Object::Address);
         raw.put(offset_of!(NetEvent, family), &2u16.to_ne_bytes());
         raw.put(offset_of!(NetEvent, port), &443u16.to_ne_bytes());
         raw.put(offset_of!(NetEvent, address), &[192, 0, 2, 7]);
@@ -290,9 +331,30 @@ pub(crate) mod tests {
 
     #[test]
     fn a_packet_that_is_not_ip_is_told_like_any_other() {
-        let raw = Raw::new(Operation::Packet, Right::Connect);
+        let raw = Raw::new(Operation::Packet, Right::Connect).about(Object::Socket);
         let record = decode(&raw.0[..size_of::<NetEvent>()]).unwrap();
         assert_eq!(record.target, Target::Socket(0, 0));
+    }
+
+    #[test]
+    fn what_has_no_path_is_decoded() {
+        let mut raw = Raw::new(Operation::Signal, Right::Scope).about(Object::Process);
+        raw.put(offset_of!(ProcessEvent, pid), &7_u32.to_ne_bytes());
+        raw.put(offset_of!(ProcessEvent, comm), b"bash\0rubbish");
+        let target = decode(&raw.0[..size_of::<ProcessEvent>()]).unwrap().target;
+        assert_eq!(target, Target::Process(7, b"bash".to_vec()));
+
+        let mut raw = Raw::new(Operation::Use, Right::Scope).about(Object::Facility);
+        raw.put(offset_of!(FacilityEvent, facility), &1_u32.to_ne_bytes());
+        raw.put(offset_of!(FacilityEvent, detail), &21_u32.to_ne_bytes());
+        let target = decode(&raw.0[..size_of::<FacilityEvent>()]).unwrap().target;
+        assert_eq!(target, Target::Facility(Facility::Capability, 21));
+
+        let mut raw = Raw::new(Operation::Connect, Right::Connect).about(Object::UnixName);
+        raw.put(offset_of!(UnixEvent, name_len), &4_u32.to_ne_bytes());
+        raw.put(offset_of!(UnixEvent, name), b"\0busX");
+        let target = decode(&raw.0[..size_of::<UnixEvent>()]).unwrap().target;
+        assert_eq!(target, Target::UnixName(b"\0bus".to_vec()));
     }
 
     #[test]

@@ -50,6 +50,15 @@ pub enum Object {
     Path(Vec<u8>),
     /// `ADDRESS:PORT`, or a kind of socket.
     Address(String),
+    /// A Unix socket: its path, or its abstract name with the NUL that it begins
+    /// with. Empty: it has neither.
+    UnixSocket(Vec<u8>),
+    /// A process and its comm.
+    Process(u32, Vec<u8>),
+    /// `CAP_SYS_ADMIN`, ...
+    Capability(String),
+    /// A part of the kernel: `io_uring`, `System V shared memory 3`, ...
+    Facility(String),
 }
 
 impl Object {
@@ -57,7 +66,14 @@ impl Object {
     pub fn display(&self) -> String {
         match self {
             Self::Path(path) => display(path),
-            Self::Address(address) => address.clone(),
+            Self::Address(text) | Self::Capability(text) | Self::Facility(text) => text.clone(),
+            Self::UnixSocket(name) => match name.split_first() {
+                None => "a socket without a name".into(),
+                // As ss(8) and systemd write it.
+                Some((0, name)) => format!("@{}", display(name)),
+                Some(_) => display(name),
+            },
+            Self::Process(pid, comm) => format!("process {pid} ({})", display(comm)),
         }
     }
 }

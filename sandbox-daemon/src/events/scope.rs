@@ -9,11 +9,11 @@ use std::{
 };
 
 use nix::time::{ClockId, clock_gettime};
-use sandbox_common::{builtin, builtin_label};
+use sandbox_common::{Facility, builtin, builtin_label, capability_name};
 use tokio::sync::{Notify, watch};
 
 use super::{
-    Journal, LossReason, Object, Refusal, SharedMounts,
+    Journal, LossReason, Mounts, Object, Refusal, SharedMounts,
     decode::{Record, Target, decode},
     fold::Fold,
 };
@@ -139,18 +139,34 @@ impl Scope {
             },
             right: record.right,
             operation: record.operation.as_str(),
-            object: match &record.target {
-                Target::File(place) => Object::Path(mounts.locate(place)),
-                Target::Address(address, port) => Object::Address(address_port(*address, *port)),
-                Target::Socket(family, protocol) => {
-                    Object::Address(format!("family {family} protocol {protocol}"))
-                }
-            },
+            object: object(record.target, &mut mounts),
             rule,
             policy_digest,
             errno: record.errno,
             verdict: record.verdict,
         }
+    }
+}
+
+fn object(target: Target, mounts: &mut Mounts) -> Object {
+    match target {
+        Target::File(place) => Object::Path(mounts.locate(&place)),
+        Target::Address(address, port) => Object::Address(address_port(address, port)),
+        Target::Socket(family, protocol) => {
+            Object::Address(format!("family {family} protocol {protocol}"))
+        }
+        Target::UnixPath(place) => Object::UnixSocket(mounts.locate(&place)),
+        Target::UnixName(name) => Object::UnixSocket(name),
+        Target::Process(pid, comm) => Object::Process(pid, comm),
+        Target::Facility(Facility::Capability, number) => {
+            let name = capability_name(number).map(str::to_owned);
+            Object::Capability(name.unwrap_or_else(|| format!("capability {number}")))
+        }
+        Target::Facility(
+            facility @ (Facility::SharedMemory | Facility::Semaphores | Facility::MessageQueue),
+            id,
+        ) => Object::Facility(format!("{} {id}", facility.as_str())),
+        Target::Facility(facility, _) => Object::Facility(facility.as_str().into()),
     }
 }
 

@@ -204,6 +204,10 @@ impl Btf {
             KIND_INT | KIND_ENUM | KIND_ENUM64 | KIND_STRUCT | KIND_UNION | KIND_FLOAT => {
                 self.u32(at + 8)
             }
+            // `struct btf_array`: type, type of the index, number of elements.
+            KIND_ARRAY => self
+                .size(self.u32(at + 12)?)?
+                .checked_mul(self.u32(at + 20)?),
             _ => None,
         }
     }

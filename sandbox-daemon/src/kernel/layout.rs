@@ -3,8 +3,8 @@
 
 use super::btf::{Btf, BtfError};
 
-/// Constant, structure, member, and the bytes that the programs load.
-const MEMBERS: [(&str, &str, &str, u32); 16] = [
+/// Constant, structure, member, and its size in bytes; 0: an array of any size.
+const MEMBERS: [(&str, &str, &str, u32); 30] = [
     ("DENTRY__D_PARENT", "dentry", "d_parent", 8),
     ("DENTRY__D_INODE", "dentry", "d_inode", 8),
     ("DENTRY__D_SB", "dentry", "d_sb", 8),
@@ -21,6 +21,25 @@ const MEMBERS: [(&str, &str, &str, u32); 16] = [
     ("PATH__DENTRY", "path", "dentry", 8),
     ("TASK_STRUCT__MM", "task_struct", "mm", 8),
     ("MM_STRUCT__EXE_FILE", "mm_struct", "exe_file", 8),
+    ("TASK_STRUCT__TGID", "task_struct", "tgid", 4),
+    ("TASK_STRUCT__COMM", "task_struct", "comm", 16),
+    ("TASK_STRUCT__CGROUPS", "task_struct", "cgroups", 8),
+    ("CSS_SET__DFL_CGRP", "css_set", "dfl_cgrp", 8),
+    ("CGROUP__LEVEL", "cgroup", "level", 4),
+    ("CGROUP__ANCESTORS", "cgroup", "ancestors", 0),
+    ("CGROUP__KN", "cgroup", "kn", 8),
+    ("KERNFS_NODE__ID", "kernfs_node", "id", 8),
+    ("SOCKET__SK", "socket", "sk", 8),
+    (
+        "SOCK__SK_CGRP_DATA_CGROUP",
+        "sock",
+        "sk_cgrp_data.cgroup",
+        8,
+    ),
+    ("UNIX_SOCK__PATH_DENTRY", "unix_sock", "path.dentry", 8),
+    ("UNIX_SOCK__ADDR", "unix_sock", "addr", 8),
+    ("UNIX_ADDRESS__LEN", "unix_address", "len", 4),
+    ("UNIX_ADDRESS__NAME", "unix_address", "name", 0),
 ];
 
 /// Every constant with its offset in this kernel.

@@ -25,7 +25,7 @@ pub use btf::BtfError;
 pub use compile::compile;
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
-pub use programs::{Class, HookState};
+pub use programs::{Class, HookState, Wall};
 use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Lent, Value, filter_bits};
 use tokio::io::Interest;
 

@@ -1,11 +1,16 @@
 //! Whether this kernel takes the programs: it is asked by loading and attaching
 //! two that let everything through, because its configuration does not say.
 
-use std::{fs::File, os::fd::AsFd};
+use std::fs::File;
 
 use aya::{Btf as AyaBtf, Ebpf, EbpfLoader, programs::Program};
 
-use super::{KernelError, OBJECT, btf::Btf, layout, programs};
+use super::{
+    KernelError, OBJECT,
+    btf::Btf,
+    layout,
+    programs::{self, Attach},
+};
 use crate::{cgroup::Hierarchy, chain::Chain};
 
 /// An attempt and its outcome.
@@ -46,10 +51,16 @@ pub fn probe() -> Vec<Probe> {
 fn lsm() -> Result<(), KernelError> {
     let types = AyaBtf::from_sys_fs().map_err(|error| KernelError::Maps(Box::new(error.into())))?;
     let mut ebpf = object()?;
-    attach(&mut ebpf, "probe_lsm", &root()?, |program| match program {
-        Program::Lsm(program) => Some(program.load("inode_readlink", &types)),
-        _ => None,
-    })
+    let hook = "inode_readlink";
+    attach(
+        &mut ebpf,
+        "probe_lsm",
+        Attach::Lsm(hook),
+        |program| match program {
+            Program::Lsm(program) => Some(program.load(hook, &types)),
+            _ => None,
+        },
+    )
 }
 
 fn cgroup() -> Result<(), KernelError> {
@@ -57,7 +68,7 @@ fn cgroup() -> Result<(), KernelError> {
     attach(
         &mut ebpf,
         "probe_cgroup",
-        &root()?,
+        Attach::SockCreate,
         |program| match program {
             Program::CgroupSock(program) => Some(program.load()),
             _ => None,
@@ -69,14 +80,14 @@ fn cgroup() -> Result<(), KernelError> {
 fn attach(
     ebpf: &mut Ebpf,
     name: &'static str,
-    cgroup: impl AsFd,
+    to: Attach,
     load: impl FnOnce(&mut Program) -> Option<Result<(), aya::programs::ProgramError>>,
 ) -> Result<(), KernelError> {
     let program = ebpf.program_mut(name).ok_or(KernelError::Object(name))?;
     load(program)
         .ok_or(KernelError::Object(name))?
         .map_err(|error| KernelError::load(name, error))?;
-    programs::link(program, cgroup)
+    programs::link(program, to, root()?)
         .map(drop)
         .map_err(|source| KernelError::Attach {
             program: name,

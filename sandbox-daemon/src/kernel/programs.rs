@@ -14,16 +14,31 @@ use super::{KernelError, btf::Btf};
 pub enum Class {
     /// The boundary: the daemon refuses to start.
     Required,
+    /// Without it something is missing that is no way out, which is said: an
+    /// event, a better error.
+    Recommended,
     /// A road that only some kernels have: loaded where the kernel has it.
     Optional,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Attach {
+/// One side of the boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    /// What may be read and written.
+    Files,
+    /// What may be reached.
+    Network,
+    /// Other processes, privileges, the rest of the kernel.
+    Scope,
+}
+
+/// Where a program goes.
+#[derive(Clone, Copy)]
+pub(super) enum Attach {
     Lsm(&'static str),
     SockCreate,
     SockAddr,
-    Egress,
+    Skb(CgroupSkbAttachType),
 }
 
 /// A program and the hook that it goes to.
@@ -41,6 +56,15 @@ const fn lsm(program: &'static str) -> Entry {
     }
 }
 
+/// A hook that only some kernels have.
+const fn newer(program: &'static str) -> Entry {
+    Entry {
+        program,
+        attach: Attach::Lsm(program),
+        class: Class::Optional,
+    }
+}
+
 const fn cgroup(program: &'static str, attach: Attach) -> Entry {
     Entry {
         program,
@@ -49,16 +73,11 @@ const fn cgroup(program: &'static str, attach: Attach) -> Entry {
     }
 }
 
-/// `inode_setattr` got a leading argument in 6.2; `applies` picks one of two.
-const ENTRIES: [Entry; 22] = [
+const FILES: &[Entry] = &[
     lsm("file_open"),
     lsm("path_truncate"),
     // 6.2 took ftruncate(2) and O_TRUNC from path_truncate.
-    Entry {
-        program: "file_truncate",
-        attach: Attach::Lsm("file_truncate"),
-        class: Class::Optional,
-    },
+    newer("file_truncate"),
     lsm("inode_create"),
     lsm("inode_mkdir"),
     lsm("inode_mknod"),
@@ -67,6 +86,7 @@ const ENTRIES: [Entry; 22] = [
     lsm("inode_unlink"),
     lsm("inode_rmdir"),
     lsm("inode_rename"),
+    // 6.2 gave it a leading argument; `superseded` picks one of the two.
     lsm("inode_setattr"),
     Entry {
         program: "inode_setattr_idmap",
@@ -75,20 +95,41 @@ const ENTRIES: [Entry; 22] = [
     },
     lsm("inode_getattr"),
     lsm("inode_readlink"),
-    lsm("task_alloc"),
+];
+
+const NETWORK: &[Entry] = &[
     cgroup("sock_create", Attach::SockCreate),
     cgroup("connect4", Attach::SockAddr),
     cgroup("connect6", Attach::SockAddr),
     cgroup("sendmsg4", Attach::SockAddr),
     cgroup("sendmsg6", Attach::SockAddr),
-    cgroup("egress", Attach::Egress),
+    cgroup("egress", Attach::Skb(CgroupSkbAttachType::Egress)),
+    lsm("socket_create"),
+    lsm("unix_stream_connect"),
+    lsm("unix_may_send"),
 ];
+
+const SCOPE: &[Entry] = &[lsm("task_alloc"), lsm("task_kill"), lsm("userns_create")];
+
+const WALLS: [(Wall, &[Entry]); 3] = [
+    (Wall::Files, FILES),
+    (Wall::Network, NETWORK),
+    (Wall::Scope, SCOPE),
+];
+
+fn entries() -> impl Iterator<Item = (Wall, &'static Entry)> {
+    WALLS
+        .into_iter()
+        .flat_map(|(wall, entries)| entries.iter().map(move |entry| (wall, entry)))
+}
 
 /// A hook as `GetInfo` shows it.
 #[derive(Clone, Debug)]
 pub struct HookState {
     /// `file_open`, `connect4`, ...
     pub name: String,
+    /// What it is a part of.
+    pub wall: Wall,
     /// `lsm` or `cgroup`.
     pub kind: &'static str,
     /// Whether it is in force.
@@ -107,13 +148,13 @@ pub(super) struct Attached {
 
 /// Loads every program that this kernel has a hook for.
 pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), KernelError> {
-    for entry in ENTRIES.iter().filter(|entry| applies(entry, btf)) {
+    for (_, entry) in entries().filter(|(_, entry)| applies(entry, btf)) {
         let program = program(ebpf, entry)?;
         match (program, entry.attach) {
             (Program::Lsm(program), Attach::Lsm(hook)) => program.load(hook, types),
             (Program::CgroupSock(program), Attach::SockCreate) => program.load(),
             (Program::CgroupSockAddr(program), Attach::SockAddr) => program.load(),
-            (Program::CgroupSkb(program), Attach::Egress) => program.load(),
+            (Program::CgroupSkb(program), Attach::Skb(_)) => program.load(),
             _ => return Err(KernelError::Object(entry.program)),
         }
         .map_err(|error| KernelError::load(entry.program, error))?;
@@ -131,16 +172,17 @@ pub(super) fn attach(
         links: Vec::new(),
         hooks: Vec::new(),
     };
-    for entry in &ENTRIES {
+    for (wall, entry) in entries() {
         let loaded = applies(entry, btf);
         if !loaded {
             if !superseded(entry, btf) {
-                attached.hooks.push(state(entry, None));
+                attached.hooks.push(state(wall, entry, None));
             }
             continue;
         }
         let program = program(ebpf, entry)?;
         attached.hooks.push(state(
+            wall,
             entry,
             program
                 .info()
@@ -148,7 +190,7 @@ pub(super) fn attach(
                 .and_then(|info| info.verified_instruction_count())
                 .or(Some(0)),
         ));
-        let link = link(program, &slice).map_err(|source| KernelError::Attach {
+        let link = link(program, entry.attach, &slice).map_err(|source| KernelError::Attach {
             program: entry.program,
             source,
         })?;
@@ -159,6 +201,7 @@ pub(super) fn attach(
 
 pub(super) fn link(
     program: &mut Program,
+    attach: Attach,
     slice: impl AsFd,
 ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
     // A link on a cgroup is of the kind "multi" whatever the mode says, and the
@@ -178,7 +221,10 @@ pub(super) fn link(
             program.take_link(id)?.try_into()?
         }
         Program::CgroupSkb(program) => {
-            let id = program.attach(slice, CgroupSkbAttachType::Egress, mode)?;
+            let Attach::Skb(direction) = attach else {
+                return Err(ProgramError::UnexpectedProgramType.into());
+            };
+            let id = program.attach(slice, direction, mode)?;
             program.take_link(id)?.try_into()?
         }
         _ => return Err(ProgramError::UnexpectedProgramType.into()),
@@ -210,13 +256,14 @@ fn superseded(entry: &Entry, btf: &Btf) -> bool {
     }
 }
 
-fn state(entry: &Entry, verified: Option<u32>) -> HookState {
+fn state(wall: Wall, entry: &Entry, verified: Option<u32>) -> HookState {
     let (name, kind) = match entry.attach {
         Attach::Lsm(hook) => (hook, "lsm"),
         _ => (entry.program, "cgroup"),
     };
     HookState {
         name: name.into(),
+        wall,
         kind,
         loaded: verified.is_some(),
         class: entry.class,

@@ -6,7 +6,7 @@ use sandbox_common::Counters;
 
 use super::{EnforceError, Enforcer, EnforcerState, HookState, Installation, WallState};
 use crate::chain::Chain;
-use crate::kernel::{self, Class, Kernel};
+use crate::kernel::{self, Class, Kernel, Wall};
 
 /// Programs in force.
 pub struct KernelEnforcer(Arc<Kernel>);
@@ -62,33 +62,40 @@ impl Enforcer for KernelEnforcer {
     }
 
     fn state(&self) -> EnforcerState {
-        let hooks: Vec<HookState> = self.0.hooks().iter().map(hook).collect();
-        let stands = |kind| {
-            hooks
+        let walls = WALLS.map(|(wall, name, detail)| WallState {
+            name,
+            in_force: self
+                .0
+                .hooks()
                 .iter()
-                .filter(|hook| hook.kind == kind && hook.class == "required")
-                .all(|hook| hook.loaded)
-        };
-        let walls = vec![
-            WallState {
-                name: "files",
-                in_force: stands("lsm"),
-                detail: "opening, changing and looking at files, by place".into(),
-            },
-            WallState {
-                name: "network",
-                in_force: stands("cgroup"),
-                detail: "IPv4 and IPv6: only addresses that the policy names".into(),
-            },
-            WallState {
-                name: "scope",
-                in_force: false,
-                detail: "not in this version: other processes of the user can be reached".into(),
-            },
-        ];
+                .filter(|hook| hook.wall == wall && hook.class == Class::Required)
+                .all(|hook| hook.loaded),
+            detail: detail.into(),
+        });
+        let walls = walls.into();
+        let hooks = self.0.hooks().iter().map(hook).collect();
         EnforcerState { walls, hooks }
     }
 }
+
+/// The walls, and what each is about.
+const WALLS: [(Wall, &str, &str); 3] = [
+    (
+        Wall::Files,
+        "files",
+        "opening, changing and looking at files, by place",
+    ),
+    (
+        Wall::Network,
+        "network",
+        "only what the policy names can be reached",
+    ),
+    (
+        Wall::Scope,
+        "scope",
+        "no other processes, no privileges, no mounts",
+    ),
+];
 
 fn hook(hook: &kernel::HookState) -> HookState {
     HookState {
@@ -97,6 +104,7 @@ fn hook(hook: &kernel::HookState) -> HookState {
         loaded: hook.loaded,
         class: match hook.class {
             Class::Required => "required",
+            Class::Recommended => "recommended",
             Class::Optional => "optional",
         },
         verified_instructions: hook.verified_instructions,

@@ -1,8 +1,11 @@
-//! The network wall, by cgroup programs on the parent of all sandboxes: they
-//! run for the cgroup that a socket was made in, whoever uses it.
+//! The network wall. Cgroup programs on the parent of all sandboxes run for the
+//! cgroup that a socket was made in, whoever uses it; LSM programs for the
+//! process that uses it, whoever made it.
 
 mod address;
 mod packet;
+mod socket;
+mod unix;
 
 pub use address::{connect4, connect6, send4, send6};
 use aya_ebpf::{
@@ -10,6 +13,8 @@ use aya_ebpf::{
     programs::{SkBuffContext, SockContext},
 };
 use sandbox_common::{Key, kind};
+pub use socket::create;
+pub use unix::{datagram, stream};
 
 use crate::{
     maps::{LABELS, Label, Rules, SANDBOX_LEVEL, lookup},

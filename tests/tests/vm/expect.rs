@@ -98,7 +98,7 @@ impl Case {
         object: &str,
         rule: &str,
     ) -> Self {
-        let object = if object.starts_with('/') || right == Right::Connect {
+        let object = if object.starts_with('/') || matches!(right, Right::Connect | Right::Scope) {
             object.to_owned()
         } else {
             format!("{GROUND}/{object}")
