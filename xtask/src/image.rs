@@ -15,7 +15,10 @@ use crate::{
 };
 
 const SUITE: &str = "bookworm";
-const PACKAGES: [&str; 38] = [
+const PACKAGES: [&str; 45] = [
+    "acl",
+    "attr",
+    "bindfs",
     "btrfs-progs",
     "bubblewrap",
     "busybox",
@@ -29,9 +32,11 @@ const PACKAGES: [&str; 38] = [
     "git",
     "iproute2",
     "iputils-ping",
+    "keyutils",
     "kmod",
     "less",
     "libc6-dev",
+    "libcap2-bin",
     "make",
     "netcat-openbsd",
     "nodejs",
@@ -48,9 +53,11 @@ const PACKAGES: [&str; 38] = [
     "python3-venv",
     "python3-wheel",
     "rsync",
+    "socat",
     "sqlite3",
     "strace",
     "tmux",
+    "uidmap",
     "util-linux",
     "vim-tiny",
     "xz-utils",
