@@ -125,7 +125,15 @@ async fn attempt(
     let policy = files.policy();
     let compiled = {
         let kernel = Arc::clone(kernel);
-        view.call(move || kernel::compile(&policy, 1, kernel.seed(), &mounts, &*kernel))?
+        view.call(move || {
+            let circumstances = kernel::Circumstances {
+                generation: 1,
+                seed: kernel.seed(),
+                mounts: &mounts,
+                own: None,
+            };
+            kernel::compile(&policy, circumstances, &*kernel)
+        })?
     };
     kernel.install(sandbox.id(), &compiled)?;
     let exec = sandbox.child("canary")?;

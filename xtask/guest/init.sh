@@ -38,6 +38,8 @@ mount -t cgroup2 -o nosuid,nodev,noexec,nsdelegate cgroup2 /sys/fs/cgroup
 mount -t bpf -o nosuid,nodev,noexec,mode=700 bpf /sys/fs/bpf
 mount -t securityfs -o nosuid,nodev,noexec securityfs /sys/kernel/security
 mount -t tracefs -o nosuid,nodev,noexec tracefs /sys/kernel/tracing
+# As systemd has it, so that what is mounted later is seen in other namespaces.
+mount --make-rshared /
 ln -sfn /proc/self/fd /dev/fd
 ln -sfn /proc/self/fd/0 /dev/stdin
 ln -sfn /proc/self/fd/1 /dev/stdout

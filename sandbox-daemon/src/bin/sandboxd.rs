@@ -91,6 +91,8 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     let registry = Registry::new(&config, slice, enforcer, events.clone());
     tokio::spawn(read_events(source, events.clone()));
     tokio::spawn(async move { events.close_windows().await });
+    let following = registry.clone();
+    tokio::spawn(async move { following.follow().await });
     registry
         .recover()
         .await

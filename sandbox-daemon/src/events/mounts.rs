@@ -90,7 +90,8 @@ impl Mounts {
             })
     }
 
-    fn refresh(&mut self) -> io::Result<()> {
+    /// Reads the mounts anew.
+    pub fn refresh(&mut self) -> io::Result<()> {
         let Some(source) = &mut self.source else {
             return Ok(());
         };

@@ -1,7 +1,9 @@
 //! From a policy's paths to the entries of its rule map.
 
+mod anchors;
+
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     net::IpAddr,
     os::unix::ffi::OsStrExt as _,
@@ -14,35 +16,60 @@ use sandbox_common::{
 };
 
 use super::{
-    Compiled, KernelError,
-    tree::{Chain, End, Found, Identify, Node, Tree},
+    Compiled, KernelError, Watch,
+    tree::{Chain, End, Found, Identify, Link, Node, Tree},
 };
 use crate::{
     policy::{Access, Mode, NamePattern, NetworkMode, Place, Policy},
     sys::Mount,
 };
 
-/// Resolves a policy in the calling thread's view of the file system, of which
-/// `mounts` are the mounts.
+/// What a policy is compiled for.
+#[derive(Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// Names the policy in records.
+    pub generation: u32,
+    /// The key of names.
+    pub seed: u64,
+    /// The mounts of the calling thread's view of the file system.
+    pub mounts: &'a [Mount],
+    /// Of a policy that is in force: what [`Compiled::own`] was when it was put
+    /// in force.
+    pub own: Option<&'a BTreeSet<u32>>,
+}
+
+/// Resolves a policy in the calling thread's view of the file system.
 ///
 /// # Errors
 /// The kernel does not say which file is which.
 pub fn compile(
     policy: &Policy,
-    generation: u32,
-    seed: u64,
-    mounts: &[Mount],
+    circumstances: Circumstances<'_>,
     identify: &dyn Identify,
 ) -> Result<Compiled, KernelError> {
+    let Circumstances {
+        generation,
+        seed,
+        mounts,
+        own,
+    } = circumstances;
     let mut compiler = Compiler {
         tree: Tree::new(identify)?,
         seed,
         entries: BTreeMap::new(),
         ruled: BTreeMap::new(),
         directories: Vec::new(),
+        watched: BTreeMap::new(),
     };
-    compiler.paths(policy)?;
+    let mut found = compiler.find(policy)?;
+    let own = match own {
+        Some(own) => own.clone(),
+        None => anchors::own(&found),
+    };
+    found.retain(|place| place.access != Access::Read || !own.contains(&place.id));
+    compiler.paths(policy, &found)?;
     compiler.mounts(mounts)?;
+    compiler.anchors(&found);
     compiler.patterns(policy)?;
     let mut flags = 0;
     if policy.mode == Mode::Observe {
@@ -68,7 +95,25 @@ pub fn compile(
     );
     Ok(Compiled {
         entries: compiler.entries.into_iter().collect(),
+        watches: compiler.watched.into_values().collect(),
+        own,
     })
+}
+
+/// What became of the path of a rule.
+struct Ruled<'p> {
+    path: &'p Path,
+    access: Access,
+    id: u32,
+    found: Found,
+}
+
+impl Ruled<'_> {
+    /// Whether a link on the path lies in one of these places.
+    fn is_through(&self, places: &[PathBuf]) -> bool {
+        let mut links = self.found.links.iter().filter_map(Link::path);
+        links.any(|link| places.iter().any(|place| link.starts_with(place)))
+    }
 }
 
 struct Compiler<'a> {
@@ -80,40 +125,55 @@ struct Compiler<'a> {
     /// Directories with a rule, mounts' roots included: patterns of a directory
     /// above have to be repeated there, because a walk ends there.
     directories: Vec<(PathBuf, Identity)>,
+    /// What would make the rules others, by directory.
+    watched: BTreeMap<PathBuf, Watch>,
 }
 
 impl Compiler<'_> {
-    /// The rules with a path. Those that lead through a symbolic link which the
-    /// sandbox, or who filled the workspace, may have made come last: they take
-    /// rights away from what the link leads to and never give any.
-    fn paths(&mut self, policy: &Policy) -> Result<(), KernelError> {
+    /// Follows the paths of the rules that have one.
+    fn find<'p>(&mut self, policy: &'p Policy) -> Result<Vec<Ruled<'p>>, KernelError> {
         let mut found = Vec::new();
         for (rule, id) in policy.files.iter().zip(1..) {
             if let Place::Path(path) = &rule.place {
-                found.push((path, rule.access, id, self.tree.find(path)?));
+                found.push(Ruled {
+                    path,
+                    access: rule.access,
+                    id,
+                    found: self.tree.find(path)?,
+                });
             }
         }
-        let doubtful = doubtful(policy, &found);
-        let (given, taken): (Vec<_>, Vec<_>) = found.into_iter().partition(|(.., found)| {
-            let mut through = found.through.iter();
-            through.all(|link| !doubtful.iter().any(|place| link.starts_with(place)))
-        });
-        for (path, access, id, found) in &given {
-            let rights = rights(*access);
-            self.ruled.entry((*path).clone()).or_insert((rights, *id));
-            self.give(found, *access, *id);
+        Ok(found)
+    }
+
+    /// The rules. Those that lead through a symbolic link which the sandbox, or
+    /// who filled the workspace, may have made come last: they take rights away
+    /// from what the link leads to and never give any.
+    fn paths(&mut self, policy: &Policy, places: &[Ruled<'_>]) -> Result<(), KernelError> {
+        let doubtful = doubtful(policy, places);
+        let (taken, given): (Vec<_>, Vec<_>) =
+            places.iter().partition(|place| place.is_through(&doubtful));
+        for place in &given {
+            let rights = rights(place.access);
+            self.ruled
+                .entry(place.path.to_owned())
+                .or_insert((rights, place.id));
+            self.give(&place.found, place.access, place.id);
         }
         // A file where a rule has a directory: `.git` of a linked working tree.
-        for (.., access, id, found) in given.iter().chain(&taken) {
-            if let End::Missing { parents, .. } = &found.end
+        for place in places {
+            if let End::Missing { parents, .. } = &place.found.end
                 && parents.last().is_some_and(|node| !node.is_directory())
             {
-                self.take(policy, parents, *access, *id)?;
+                self.take(policy, parents, place.access, place.id)?;
             }
         }
-        for (.., access, id, found) in &taken {
-            for link in &found.links {
-                self.take(policy, link, *access, *id)?;
+        for Ruled {
+            access, id, found, ..
+        } in taken
+        {
+            for link in found.links.iter().filter(|link| link.last) {
+                self.take(policy, &link.chain, *access, *id)?;
             }
             match &found.end {
                 End::Existing(file) => self.take(policy, file, *access, *id)?,
@@ -151,8 +211,8 @@ impl Compiler<'_> {
                 }
             }
         }
-        for link in &found.links {
-            self.file(link, rights, id);
+        for link in found.links.iter().filter(|link| link.last) {
+            self.file(&link.chain, rights, id);
         }
     }
 
@@ -167,7 +227,7 @@ impl Compiler<'_> {
         let Some(file) = chain.last() else {
             return Ok(());
         };
-        let allowed = self.allowed(chain);
+        let (allowed, _) = self.allowed(chain);
         let mut kept = allowed & rights(access);
         // A rule for the file itself would go before a pattern.
         for rule in &policy.files {
@@ -193,7 +253,7 @@ impl Compiler<'_> {
             return;
         };
         let ruled = self.entries.get(&self.name(parent, name)).copied();
-        let allowed = ruled.map_or_else(|| self.allowed(parents), |value| value.bits & RIGHTS);
+        let allowed = ruled.map_or_else(|| self.allowed(parents).0, |value| value.bits & RIGHTS);
         let kept = allowed & rights(access);
         if kept != allowed {
             self.shield(parents, id);
@@ -201,8 +261,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// What the nearest rule so far allows.
-    fn allowed(&self, chain: &[Rc<Node>]) -> u32 {
+    /// What the nearest rule so far allows, and which one that is.
+    fn allowed(&self, chain: &[Rc<Node>]) -> (u32, u32) {
         for (at, node) in chain.iter().enumerate().rev() {
             let by_name = at
                 .checked_sub(1)
@@ -213,10 +273,10 @@ impl Compiler<'_> {
                 .filter_map(|key| self.entries.get(&key))
                 .find(|value| value.bits & bits::RULED != 0);
             if let Some(value) = ruled {
-                return value.bits & RIGHTS;
+                return (value.bits & RIGHTS, value.rule);
             }
         }
-        0
+        (0, builtin::NONE)
     }
 
     /// Whether a path lies in the directory of a pattern.
@@ -452,32 +512,26 @@ impl Compiler<'_> {
 
 /// Where links may be the sandbox's own, or of whoever filled the workspace:
 /// the workspace, and what may be written.
-fn doubtful(policy: &Policy, found: &[(&PathBuf, Access, u32, Found)]) -> Vec<PathBuf> {
+fn doubtful(policy: &Policy, found: &[Ruled<'_>]) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = policy.workspace.iter().cloned().collect();
-    let writable = || {
-        found
-            .iter()
-            .filter(|(_, access, ..)| *access == Access::Write)
-            .filter_map(|(.., found)| match &found.end {
-                End::Existing(file) => Some((&found.through, file.last()?.path.clone())),
-                End::Missing { .. } => None,
-            })
-    };
-    places.extend(
-        writable()
-            .filter(|(through, _)| through.is_empty())
-            .map(|(_, path)| path),
-    );
-    let direct = places.clone();
-    let trusted = |through: &[PathBuf]| {
-        let mut through = through.iter();
-        through.all(|link| !direct.iter().any(|place| link.starts_with(place)))
-    };
-    places.extend(
-        writable()
-            .filter(|(through, _)| trusted(through))
-            .map(|(_, path)| path),
-    );
+    let writable: Vec<(&Ruled<'_>, &PathBuf)> = found
+        .iter()
+        .filter(|place| place.access == Access::Write)
+        .filter_map(|place| match &place.found.end {
+            End::Existing(file) => Some((place, &file.last()?.path)),
+            End::Missing { .. } => None,
+        })
+        .collect();
+    let direct = writable
+        .iter()
+        .filter(|(place, _)| place.found.links.is_empty());
+    places.extend(direct.map(|(_, path)| (*path).clone()));
+    let trusted: Vec<PathBuf> = writable
+        .iter()
+        .filter(|(place, _)| !place.is_through(&places))
+        .map(|(_, path)| (*path).clone())
+        .collect();
+    places.extend(trusted);
     places
 }
 

@@ -10,10 +10,12 @@ mod programs;
 mod tree;
 
 use std::{
+    collections::BTreeSet,
+    ffi::OsString,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use aya::{
@@ -22,7 +24,7 @@ use aya::{
     programs::ProgramError,
 };
 pub use btf::BtfError;
-pub use compile::compile;
+pub use compile::{Circumstances, compile};
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState, Wall};
@@ -138,6 +140,22 @@ pub struct Options<'a> {
 pub struct Compiled {
     /// Entries of the rule map, the header among them.
     pub entries: Vec<(Key, Value)>,
+    /// What would make them others.
+    pub watches: Vec<Watch>,
+    /// Rules that make something read-only which the sandbox is to make.
+    pub own: BTreeSet<u32>,
+}
+
+/// A directory in which something that comes or goes would change a policy's
+/// rules.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// `O_PATH`.
+    pub file: Arc<OwnedFd>,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Names, and whether they are there.
+    pub names: Vec<(OsString, bool)>,
 }
 
 type Policies = HashOfMaps<MapData, u64, HashMap<MapData, Key, Value>>;
@@ -362,7 +380,7 @@ impl Kernel {
         let answer = lock(&self.resolved).get(&thread, 0);
         self.forget(thread)?;
         match (stat, answer) {
-            (Ok(()), Ok(identity)) => Ok(identity),
+            (Ok(_), Ok(identity)) => Ok(identity),
             _ => Err(KernelError::Unidentified(path_of(file.as_fd()))),
         }
     }

@@ -4,18 +4,20 @@
 use std::{
     collections::{HashMap, VecDeque},
     ffi::{OsStr, OsString},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
 use nix::{
     fcntl::{OFlag, openat, readlinkat},
-    sys::stat::{Mode, SFlag, fstat},
+    sys::stat::{Mode, SFlag},
 };
 use sandbox_common::Identity;
 
 use super::KernelError;
+use crate::sys;
 
 /// As many as the kernel follows (`MAXSYMLINKS`).
 const MAX_LINKS: usize = 40;
@@ -35,7 +37,8 @@ pub(super) struct Node {
     pub kind: SFlag,
     /// Without symbolic links.
     pub path: PathBuf,
-    file: OwnedFd,
+    /// `O_PATH`.
+    pub file: Arc<OwnedFd>,
 }
 
 impl Node {
@@ -53,11 +56,24 @@ pub(super) type Chain = Vec<Rc<Node>>;
 
 /// What became of a path.
 pub(super) struct Found {
-    /// The links that led there as its last component.
-    pub links: Vec<Chain>,
-    /// Every link that was followed.
-    pub through: Vec<PathBuf>,
+    /// The links that were followed.
+    pub links: Vec<Link>,
     pub end: End,
+}
+
+/// A symbolic link on a path.
+pub(super) struct Link {
+    /// Itself last.
+    pub chain: Chain,
+    /// Whether it was the last component.
+    pub last: bool,
+}
+
+impl Link {
+    /// Without symbolic links.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.chain.last().map(|link| link.path.as_path())
+    }
 }
 
 /// Where a path ends.
@@ -96,7 +112,6 @@ impl<'a> Tree<'a> {
         let mut rest: VecDeque<OsString> = names(path).collect();
         let mut chain = vec![Rc::clone(&self.root)];
         let mut links = Vec::new();
-        let mut through = Vec::new();
         while let Some(name) = rest.pop_front() {
             if name == ".." {
                 if chain.len() > 1 {
@@ -109,10 +124,9 @@ impl<'a> Tree<'a> {
                 Some(parent) if parent.is_directory() => self.child(&Rc::clone(parent), &name)?,
                 _ => None,
             };
-            let Some(child) = child.filter(|_| through.len() < MAX_LINKS) else {
+            let Some(child) = child.filter(|_| links.len() < MAX_LINKS) else {
                 return Ok(Found {
                     links,
-                    through,
                     end: End::Missing {
                         parents: chain,
                         name,
@@ -124,13 +138,10 @@ impl<'a> Tree<'a> {
                 chain.push(child);
                 continue;
             }
-            through.push(child.path.clone());
-            let target = readlinkat(&child.file, "").unwrap_or_default();
-            if last {
-                let mut link = chain.clone();
-                link.push(child);
-                links.push(link);
-            }
+            let target = readlinkat(&*child.file, "").unwrap_or_default();
+            let mut link = chain.clone();
+            link.push(child);
+            links.push(Link { chain: link, last });
             let target = PathBuf::from(target);
             if target.is_absolute() {
                 chain.truncate(1);
@@ -141,7 +152,6 @@ impl<'a> Tree<'a> {
         }
         Ok(Found {
             links,
-            through,
             end: End::Existing(chain),
         })
     }
@@ -165,21 +175,20 @@ fn open(
 ) -> Result<Option<Node>, KernelError> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let opened = match (parent, path.file_name()) {
-        (Some(parent), Some(name)) => openat(&parent.file, name, flags, Mode::empty()),
+        (Some(parent), Some(name)) => openat(&*parent.file, name, flags, Mode::empty()),
         _ => nix::fcntl::open(path, flags, Mode::empty()),
     };
     let Ok(file) = opened else {
         return Ok(None);
     };
-    let Ok(stat) = fstat(file.as_fd()) else {
+    let Ok(kind) = sys::stat(&file) else {
         return Ok(None);
     };
-    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
     Ok(Some(Node {
         identity: identify.identify(&file)?,
         kind,
         path: path.to_owned(),
-        file,
+        file: Arc::new(file),
     }))
 }
 

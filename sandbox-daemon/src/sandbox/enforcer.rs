@@ -1,17 +1,17 @@
 //! What the registry needs of the kernel. A trait, so that everything above
 //! it is tested on machines that refuse LSM programs.
 
-use std::{error::Error, os::fd::BorrowedFd};
+use std::{collections::BTreeSet, error::Error, os::fd::BorrowedFd};
 
 use sandbox_common::Counters;
 
-use crate::{launch::View, policy::Policy};
+use crate::{kernel::Watch, launch::View, policy::Policy, sys::Mount};
 
 /// Carries out policies.
 pub trait Enforcer: Send + Sync + 'static {
     /// Puts a policy in force, in the place of an earlier one: when it
     /// returns, every later check uses the new one.
-    fn install(&self, installation: &Installation<'_>) -> Result<(), EnforceError>;
+    fn install(&self, installation: &Installation<'_>) -> Result<Installed, EnforceError>;
 
     /// Lets a sandbox look at a file that it is given open.
     fn lend(&self, sandbox: u64, file: BorrowedFd<'_>) -> Result<(), EnforceError>;
@@ -40,8 +40,22 @@ pub struct Installation<'a> {
     pub policy: &'a Policy,
     /// Where its places are looked up.
     pub view: &'a View,
+    /// The view's mounts.
+    pub mounts: &'a [Mount],
     /// Names this policy in records.
     pub generation: u32,
+    /// Of a policy that is in force and is applied anew: its [`Installed::own`].
+    pub own: Option<&'a BTreeSet<u32>>,
+}
+
+/// What became of a policy's places.
+#[derive(Debug, Default)]
+pub struct Installed {
+    /// What would lead them elsewhere.
+    pub watches: Vec<Watch>,
+    /// Rules that make something read-only which did not exist, nor its
+    /// directories: it is the sandbox's own if it makes it.
+    pub own: BTreeSet<u32>,
 }
 
 /// Why a policy is not in force.

@@ -4,9 +4,9 @@ use std::{os::fd::BorrowedFd, sync::Arc};
 
 use sandbox_common::Counters;
 
-use super::{EnforceError, Enforcer, EnforcerState, HookState, Installation, WallState};
+use super::{EnforceError, Enforcer, EnforcerState, HookState, Installation, Installed, WallState};
 use crate::chain::Chain;
-use crate::kernel::{self, Class, Kernel, Wall};
+use crate::kernel::{self, Circumstances, Class, Kernel, Wall};
 
 /// Programs in force.
 pub struct KernelEnforcer(Arc<Kernel>);
@@ -20,18 +20,29 @@ impl KernelEnforcer {
 }
 
 impl Enforcer for KernelEnforcer {
-    fn install(&self, installation: &Installation<'_>) -> Result<(), EnforceError> {
-        let mounts = installation.view.mounts().map_err(boxed)?;
+    fn install(&self, installation: &Installation<'_>) -> Result<Installed, EnforceError> {
         let kernel = self.0.clone();
         let policy = installation.policy.clone();
         let generation = installation.generation;
-        let compiled = installation
-            .view
-            .call(move || kernel::compile(&policy, generation, kernel.seed(), &mounts, &*kernel));
+        let mounts = installation.mounts.to_vec();
+        let own = installation.own.cloned();
+        let compiled = installation.view.call(move || {
+            let circumstances = Circumstances {
+                generation,
+                seed: kernel.seed(),
+                mounts: &mounts,
+                own: own.as_ref(),
+            };
+            kernel::compile(&policy, circumstances, &*kernel)
+        });
         let compiled = compiled.map_err(boxed)?;
         self.0
             .install(installation.sandbox, &compiled)
-            .map_err(boxed)
+            .map_err(boxed)?;
+        Ok(Installed {
+            watches: compiled.watches,
+            own: compiled.own,
+        })
     }
 
     fn lend(&self, sandbox: u64, file: BorrowedFd<'_>) -> Result<(), EnforceError> {

@@ -6,6 +6,7 @@ mod enroll;
 mod environment;
 mod error;
 mod exec;
+mod follow;
 mod kernel;
 mod policies;
 mod quota;
@@ -18,8 +19,11 @@ mod spawn;
 mod spec;
 mod stdio;
 mod streams;
+mod watches;
 
-pub use enforcer::{EnforceError, Enforcer, EnforcerState, HookState, Installation, WallState};
+pub use enforcer::{
+    EnforceError, Enforcer, EnforcerState, HookState, Installation, Installed, WallState,
+};
 pub use enroll::{EnrollOutput, EnrollSpec};
 pub use environment::Variable;
 pub use error::{DEFAULT_IDLE, MAX_IDLE, SandboxError};

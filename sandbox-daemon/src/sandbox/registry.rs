@@ -18,12 +18,14 @@ use super::{
     quota::{Kind, Share, Usage},
     sandbox::{Ground, Parts},
     shelf::Shelf,
+    watches::Watches,
 };
 use crate::{
     cgroup::{Cgroup, CgroupError, Slice},
     chain::Chain,
     config::Config,
     events::{Events, Owner, Scope},
+    kernel::Watch,
     launch::Account,
     policy::{Diagnostics, Policy},
 };
@@ -35,6 +37,7 @@ pub struct Registry {
     slice: Arc<Slice>,
     usage: Arc<Usage>,
     shelf: Shelf,
+    watches: Arc<Watches>,
     generation: AtomicU32,
     inner: Mutex<Inner>,
     /// A deadline of an idle sandbox may have changed.
@@ -108,6 +111,7 @@ impl Registry {
             slice: Arc::new(slice),
             usage: Usage::new(config.quotas),
             shelf: Shelf::new(config.runtime_directory()),
+            watches: Arc::new(Watches::new()),
             // Records of an earlier daemon's policies are not of this one's.
             generation: AtomicU32::new(super::random_generation()),
             inner: Mutex::default(),
@@ -201,8 +205,8 @@ impl Registry {
     }
 
     /// Makes a sandbox in a cgroup that is the caller's to remove if it fails.
-    pub(super) fn build(&self, parts: Parts) -> Result<Arc<Sandbox>, SandboxError> {
-        let sandbox = self.ground.build(parts)?;
+    pub(super) fn build(self: &Arc<Self>, parts: Parts) -> Result<Arc<Sandbox>, SandboxError> {
+        let (sandbox, watches) = self.ground.build(parts)?;
         let owner = Owner {
             uid: sandbox.account.uid,
             sandbox: sandbox.id.clone(),
@@ -218,6 +222,7 @@ impl Registry {
         inner.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
         drop(inner);
         self.idle.notify_one();
+        self.watch(&sandbox, watches);
         Ok(sandbox)
     }
 
@@ -282,7 +287,8 @@ impl Registry {
             let (ground, target) = (registry.ground.clone(), sandbox.clone());
             let updated =
                 tokio::task::spawn_blocking(move || ground.update(&target, source, generation));
-            flatten(updated.await)?;
+            let watches = flatten(updated.await)?;
+            registry.watch(&sandbox, watches);
             // A later daemon must not fall back to the policy before.
             registry.save(&sandbox)?;
             drop(updating);
@@ -405,6 +411,35 @@ impl Registry {
         inner
             .requests
             .retain(|_, request| request.made.get().is_none_or(|made| made.id != id));
+        drop(inner);
+        self.watches.forget(id);
+    }
+
+    /// A sandbox that is there, and perhaps closing.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Sandbox>> {
+        self.lock().sandboxes.get(id).cloned()
+    }
+
+    /// What sandboxes are made with.
+    pub(super) fn ground(&self) -> &Arc<Ground> {
+        &self.ground
+    }
+
+    /// What changes policies' places.
+    pub(super) fn watches(&self) -> &Arc<Watches> {
+        &self.watches
+    }
+
+    /// Watches what would make the rules of a sandbox others. Does not wait for
+    /// that: meanwhile nothing is open that should not be.
+    pub(super) fn watch(self: &Arc<Self>, sandbox: &Sandbox, watches: Vec<Watch>) {
+        let (registry, id) = (self.clone(), sandbox.id.clone());
+        tokio::task::spawn_blocking(move || {
+            registry.watches.place(&id, watches);
+            if registry.find(&id).is_none() {
+                registry.watches.forget(&id);
+            }
+        });
     }
 
     pub(super) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {

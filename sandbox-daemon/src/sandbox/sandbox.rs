@@ -1,6 +1,7 @@
 //! One sandbox: its cgroup, its view of the file system, the policy in force.
 
 use std::{
+    collections::BTreeSet,
     ops::Deref,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,10 +19,12 @@ use super::{
 use crate::{
     cgroup::Cgroup,
     events::{Mounts, Rules, SharedMounts},
+    kernel::Watch,
     launch::{
         Account, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path, open_workspace,
     },
     policy::{Access, Additions, Diagnostics, Expansion, Place, Policy},
+    sys::Mount,
 };
 
 /// A sandbox that is there.
@@ -79,6 +82,16 @@ pub(super) struct State {
     pub(super) denied: u64,
     pub(super) lost: u64,
     pub(super) closing: bool,
+    pub(super) applied: Applied,
+}
+
+/// How the policy in force was put in force.
+pub(super) struct Applied {
+    pub(super) generation: u32,
+    /// The view's mounts then.
+    pub(super) mounts: Vec<Mount>,
+    /// See [`super::Installed::own`].
+    pub(super) own: BTreeSet<u32>,
 }
 
 /// A policy in force.
@@ -115,7 +128,7 @@ pub(super) struct Parts {
 impl Ground {
     /// Makes a sandbox in a cgroup that is there. If it fails, the cgroup is
     /// the caller's to remove; nothing else is left.
-    pub(super) fn build(&self, parts: Parts) -> Result<Sandbox, SandboxError> {
+    pub(super) fn build(&self, parts: Parts) -> Result<(Sandbox, Vec<Watch>), SandboxError> {
         let account = parts.account;
         let workspace = parts
             .spec
@@ -136,19 +149,15 @@ impl Ground {
             .map_err(LaunchError::Mounts)?;
         let rules = Arc::new(Rules::default());
         name_rules(&rules, parts.generation, &policy);
-        self.enforcer.install(&Installation {
-            sandbox: parts.cgroup.id(),
-            policy: &policy,
-            view: &view,
-            generation: parts.generation,
-        })?;
+        let (applied, watches) =
+            self.apply(parts.cgroup.id(), &policy, &view, parts.generation, None)?;
         let in_force = InForce {
             policy,
             source,
             etag: self.etag(parts.generation),
             cache,
         };
-        Ok(Sandbox {
+        let sandbox = Sandbox {
             id: parts.id,
             spec: parts.spec,
             account,
@@ -166,11 +175,69 @@ impl Ground {
                 denied: 0,
                 lost: 0,
                 closing: false,
+                applied,
             }),
             updating: tokio::sync::Mutex::new(()),
             gone: watch::Sender::new(false),
             _share: parts.share,
-        })
+        };
+        Ok((sandbox, watches))
+    }
+
+    /// Looks a policy's places up and puts it in force.
+    fn apply(
+        &self,
+        sandbox: u64,
+        policy: &Policy,
+        view: &View,
+        generation: u32,
+        own: Option<&BTreeSet<u32>>,
+    ) -> Result<(Applied, Vec<Watch>), SandboxError> {
+        // What changes later is told of.
+        let mounts = view.mounts()?;
+        let installed = self.enforcer.install(&Installation {
+            sandbox,
+            policy,
+            view,
+            mounts: &mounts,
+            generation,
+            own,
+        })?;
+        let applied = Applied {
+            generation,
+            mounts,
+            own: installed.own,
+        };
+        Ok((applied, installed.watches))
+    }
+
+    /// Looks the places of the policy in force up again, because one may have
+    /// become another, or if the mounts did; none: they did not.
+    pub(super) fn reapply(
+        &self,
+        sandbox: &Sandbox,
+        places: bool,
+    ) -> Result<Option<Vec<Watch>>, SandboxError> {
+        let (policy, generation, own) = {
+            let state = sandbox.lock();
+            let Applied {
+                generation, own, ..
+            } = &state.applied;
+            (state.policy.clone(), *generation, own.clone())
+        };
+        if !places && sandbox.view.mounts()? == sandbox.lock().applied.mounts {
+            return Ok(None);
+        }
+        let id = sandbox.cgroup.id();
+        let (applied, watches) =
+            self.apply(id, &policy.policy, &sandbox.view, generation, Some(&own))?;
+        sandbox.lock().applied = applied;
+        let mut mounts = sandbox
+            .mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        mounts.refresh().map_err(LaunchError::Mounts)?;
+        Ok(Some(watches))
     }
 
     /// Puts another policy in force.
@@ -179,26 +246,24 @@ impl Ground {
         sandbox: &Sandbox,
         source: PolicySource,
         generation: u32,
-    ) -> Result<(), SandboxError> {
+    ) -> Result<Vec<Watch>, SandboxError> {
         let account = &sandbox.account;
         let workspace = sandbox.workspace.as_deref();
         let (policy, _) = self.resolve(&source, account, workspace)?;
         let cache = self.make_cache(&policy, account, workspace)?;
         // Before the first record of this generation can come.
         name_rules(&sandbox.rules, generation, &policy);
-        self.enforcer.install(&Installation {
-            sandbox: sandbox.cgroup.id(),
-            policy: &policy,
-            view: &sandbox.view,
-            generation,
-        })?;
-        sandbox.lock().policy = Arc::new(InForce {
+        let id = sandbox.cgroup.id();
+        let (applied, watches) = self.apply(id, &policy, &sandbox.view, generation, None)?;
+        let mut state = sandbox.lock();
+        state.policy = Arc::new(InForce {
             policy,
             source,
             etag: self.etag(generation),
             cache,
         });
-        Ok(())
+        state.applied = applied;
+        Ok(watches)
     }
 
     /// Parses a policy for a user and a workspace; with what it warns of.

@@ -23,7 +23,7 @@ use sandbox_daemon::{
         self, RunRequest, RunResponse, SandboxSpec, Start, run_request, run_response,
         sandboxes_client::SandboxesClient, start,
     },
-    sandbox::{EnforceError, Enforcer, EnforcerState, Installation, Registry},
+    sandbox::{EnforceError, Enforcer, EnforcerState, Installation, Installed, Registry},
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::ReceiverStream;
@@ -45,13 +45,13 @@ pub(crate) struct Told {
 }
 
 impl Enforcer for Told {
-    fn install(&self, installation: &Installation<'_>) -> Result<(), EnforceError> {
+    fn install(&self, installation: &Installation<'_>) -> Result<Installed, EnforceError> {
         if *self.refuse.lock().unwrap() {
             return Err(EnforceError("the map is full".into()));
         }
         let mut installed = self.installed.lock().unwrap();
         installed.insert(installation.sandbox, installation.generation);
-        Ok(())
+        Ok(Installed::default())
     }
 
     fn lend(&self, _: u64, _: BorrowedFd<'_>) -> Result<(), EnforceError> {

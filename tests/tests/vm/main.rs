@@ -10,6 +10,7 @@ mod attack;
 mod client;
 mod commands;
 mod demo;
+mod disk;
 mod enroll;
 mod events;
 mod expect;

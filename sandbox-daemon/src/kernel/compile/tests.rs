@@ -56,6 +56,10 @@ impl Case {
     }
 
     fn compiled(&self) -> BTreeMap<Key, Value> {
+        self.compile(None).entries.into_iter().collect()
+    }
+
+    fn compile(&self, own: Option<&BTreeSet<u32>>) -> Compiled {
         let mut policy = Policy::new(
             "case".into(),
             Mode::Enforce,
@@ -64,11 +68,13 @@ impl Case {
             Environment::default(),
         );
         policy.workspace.clone_from(&self.workspace);
-        compile(&policy, 3, SEED, &self.mounts, &Stat)
-            .unwrap()
-            .entries
-            .into_iter()
-            .collect()
+        let circumstances = Circumstances {
+            generation: 3,
+            seed: SEED,
+            mounts: &self.mounts,
+            own,
+        };
+        compile(&policy, circumstances, &Stat).unwrap()
     }
 
     fn key(&self, path: &str) -> Key {
@@ -288,4 +294,66 @@ fn a_pattern_is_repeated_at_the_directories_at_which_walks_end() {
     }
     let header = entries[&Key::default()];
     assert_eq!((header.bits, header.rule), (0, 3));
+}
+
+#[test]
+fn what_leads_to_a_denied_place_is_ruled_itself_and_its_name_denied() {
+    let case = Case::new();
+    fs::create_dir_all(case.at("a/b")).unwrap();
+    fs::write(case.at("a/b/key"), "").unwrap();
+    let case = case.with("", Access::Write).with("a/b/key", Access::Deny);
+    let entries = case.compiled();
+    for (path, parent, name) in [("a", "", "a"), ("a/b", "a", "b")] {
+        assert_eq!(entries[&case.key(path)].bits & WRITE, WRITE, "{path}");
+        let guard = entries[&case.name(parent, name)];
+        assert_eq!((guard.bits & WRITE, guard.rule), (bits::RULED, 2), "{path}");
+    }
+}
+
+#[test]
+fn a_link_to_a_denied_place_is_held_in_its_place() {
+    let case = Case::new();
+    fs::create_dir_all(case.at("real/gh")).unwrap();
+    fs::write(case.at("real/gh/key"), "").unwrap();
+    symlink("real", case.at("link")).unwrap();
+    let case = case
+        .with("", Access::Write)
+        .with("link/gh/key", Access::Deny);
+    let entries = case.compiled();
+    assert_eq!(entries[&case.name("", "link")].bits & WRITE, bits::RULED);
+    let link = entries[&case.key("link")].bits;
+    assert_eq!(link & bits::ANCESTOR, bits::ANCESTOR);
+}
+
+#[test]
+fn what_the_sandbox_made_stays_its_own_when_places_are_looked_up_again() {
+    let case = Case::new()
+        .with("work", Access::Write)
+        .with("work/.git/hooks", Access::Read)
+        .with("work/missing/secret", Access::Deny);
+    fs::create_dir(case.at("work")).unwrap();
+    let first = case.compile(None);
+    assert_eq!(first.own, BTreeSet::from([2]));
+    fs::create_dir_all(case.at("work/.git/hooks")).unwrap();
+    fs::create_dir_all(case.at("work/missing")).unwrap();
+    fs::write(case.at("work/missing/secret"), "").unwrap();
+    let again = case.compile(Some(&first.own));
+    assert_eq!(again.own, first.own);
+    let entries: BTreeMap<Key, Value> = again.entries.into_iter().collect();
+    assert!(!entries.contains_key(&case.key("work/.git/hooks")));
+    assert_eq!(entries[&case.key("work/missing/secret")].bits, bits::RULED);
+}
+
+#[test]
+fn names_that_would_change_a_rule_are_watched() {
+    let case = Case::new();
+    fs::create_dir(case.at("a")).unwrap();
+    let case = case
+        .with("a/missing/deep", Access::Deny)
+        .with("a/later", Access::Write);
+    let watches = case.compile(None).watches;
+    let watch = watches.iter().find(|watch| watch.path == case.at("a"));
+    let mut names = watch.unwrap().names.clone();
+    names.sort();
+    assert_eq!(names, [("later".into(), false), ("missing".into(), false)]);
 }

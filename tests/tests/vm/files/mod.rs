@@ -1,7 +1,9 @@
 //! Attacks on the file wall.
 
+mod appearing;
 mod kernel;
 mod links;
+mod mounts;
 mod names;
 mod places;
 mod reading;
@@ -17,6 +19,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         links::trials(),
         names::trials(),
         places::trials(),
+        appearing::trials(),
+        mounts::trials(),
         kernel::trials(),
         shipped::trials(),
     ]

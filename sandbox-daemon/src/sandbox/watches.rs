@@ -1,0 +1,329 @@
+//! What would lead a policy's places elsewhere: names that come and go in
+//! directories, watched once for all sandboxes. What cannot be watched stays
+//! as it was decided first, which is hidden where it is denied.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::AtFlags,
+    sys::{
+        inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor},
+        stat::fstatat,
+    },
+};
+use tokio::{io::Interest, sync::mpsc};
+
+use crate::{kernel::Watch, sys::Watched};
+
+/// Directories that are watched at most; each keeps a kilobyte of the kernel's.
+const MAX_DIRECTORIES: usize = 16_384;
+
+/// All watches of a daemon.
+pub(super) struct Watches {
+    inotify: Option<Inotify>,
+    state: Mutex<State>,
+    /// Sandboxes of which places have changed already.
+    changed: mpsc::UnboundedSender<String>,
+    changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+}
+
+#[derive(Default)]
+struct State {
+    directories: HashMap<WatchDescriptor, Directory>,
+    /// The directories of each sandbox.
+    sandboxes: HashMap<Arc<str>, HashSet<WatchDescriptor>>,
+    /// How many threads are between watching a directory and writing that down.
+    placing: usize,
+    full: bool,
+}
+
+/// Who is interested in which of its names: most are in the same ones.
+#[derive(Default)]
+struct Directory {
+    interests: HashMap<Arc<BTreeSet<OsString>>, HashSet<Arc<str>>>,
+}
+
+impl Directory {
+    fn users(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.interests.values().flatten()
+    }
+
+    fn users_of<'a>(&'a self, name: &'a OsStr) -> impl Iterator<Item = &'a Arc<str>> {
+        let interested = self.interests.iter();
+        interested
+            .filter(move |(names, _)| names.contains(name))
+            .flat_map(|(_, users)| users)
+    }
+
+    fn forget(&mut self, sandbox: &str) {
+        self.interests.retain(|_, users| {
+            users.remove(sandbox);
+            !users.is_empty()
+        });
+    }
+}
+
+/// Whose places may have changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Changed {
+    These(BTreeSet<String>),
+    /// Too much happened at once.
+    All,
+}
+
+impl Watches {
+    pub(super) fn new() -> Self {
+        let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
+        let inotify = Inotify::init(flags).inspect_err(|errno| {
+            tracing::error!(
+                error = %errno,
+                "cannot watch files: what appears at denied places stays hidden; raise `fs.inotify.max_user_instances`"
+            );
+        });
+        let (changed, inbox) = mpsc::unbounded_channel();
+        Self {
+            inotify: inotify.ok(),
+            state: Mutex::default(),
+            changed,
+            changes: Mutex::new(Some(inbox)),
+        }
+    }
+
+    /// Watches for a sandbox what it is to watch from now on. May take as long
+    /// as a user's file system likes.
+    pub(super) fn place(&self, sandbox: &str, watches: Vec<Watch>) {
+        let Some(inotify) = &self.inotify else { return };
+        let sandbox: Arc<str> = sandbox.into();
+        let mut placed = HashSet::new();
+        let mut missed = false;
+        for watch in watches {
+            self.lock().placing += 1;
+            let added = add(inotify, &watch.file);
+            let mut state = self.lock();
+            state.placing -= 1;
+            match added {
+                Ok(at) if state.has_room(at) => {
+                    placed.insert(at);
+                    let names = watch.names.iter().map(|(name, _)| name.clone()).collect();
+                    state.note(at, &sandbox, names);
+                }
+                Ok(at) => {
+                    // Nobody uses it.
+                    let _ = inotify.rm_watch(at);
+                    state.say_full(&watch, "the daemon watches no more than 16384");
+                }
+                Err(errno) => state.say_full(&watch, errno.desc()),
+            }
+            drop(state);
+            missed |= has_changed(&watch);
+        }
+        let mut state = self.lock();
+        let before = state.sandboxes.insert(sandbox.clone(), placed);
+        state.release(inotify, &sandbox, before.unwrap_or_default());
+        drop(state);
+        if missed {
+            // Who listens ends with the daemon.
+            let _ = self.changed.send(sandbox.as_ref().to_owned());
+        }
+    }
+
+    /// Watches nothing for a sandbox that is gone.
+    pub(super) fn forget(&self, sandbox: &str) {
+        let Some(inotify) = &self.inotify else { return };
+        let mut state = self.lock();
+        if let Some(directories) = state.sandboxes.remove(sandbox) {
+            state.release(inotify, sandbox, directories);
+        }
+    }
+
+    /// The sandboxes whose places had changed before they were watched; once.
+    pub(super) fn changes(&self) -> Option<mpsc::UnboundedReceiver<String>> {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.take()
+    }
+
+    /// To wait for changes with.
+    pub(super) fn watched(&self) -> io::Result<Option<Watched>> {
+        let Some(inotify) = &self.inotify else {
+            return Ok(None);
+        };
+        let fd = inotify.as_fd().try_clone_to_owned()?;
+        Watched::new(fd, Interest::READABLE).map(Some)
+    }
+
+    /// What has changed since the last call.
+    pub(super) fn read(&self) -> Changed {
+        let mut changed = BTreeSet::new();
+        while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
+            let mut state = self.lock();
+            for event in events {
+                if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                    return Changed::All;
+                }
+                let Some(directory) = state.directories.get(&event.wd) else {
+                    continue;
+                };
+                let mut add = |id: &Arc<str>| {
+                    changed.insert(id.as_ref().to_owned());
+                };
+                match &event.name {
+                    Some(name) => directory.users_of(name).for_each(&mut add),
+                    // The directory itself went.
+                    None => directory.users().for_each(&mut add),
+                }
+                if event.mask.contains(AddWatchFlags::IN_IGNORED) {
+                    state.directories.remove(&event.wd);
+                }
+            }
+        }
+        Changed::These(changed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_room(&self, at: WatchDescriptor) -> bool {
+        self.directories.len() < MAX_DIRECTORIES || self.directories.contains_key(&at)
+    }
+
+    fn note(&mut self, at: WatchDescriptor, sandbox: &Arc<str>, names: BTreeSet<OsString>) {
+        let directory = self.directories.entry(at).or_default();
+        directory.forget(sandbox);
+        let names = Arc::new(names);
+        let users = directory.interests.entry(names).or_default();
+        users.insert(sandbox.clone());
+    }
+
+    /// Forgets those directories that a sandbox does not watch any more.
+    fn release(&mut self, inotify: &Inotify, sandbox: &str, directories: HashSet<WatchDescriptor>) {
+        for at in directories {
+            let kept = self.sandboxes.get(sandbox);
+            if kept.is_some_and(|kept| kept.contains(&at)) {
+                continue;
+            }
+            if let Some(directory) = self.directories.get_mut(&at) {
+                directory.forget(sandbox);
+            }
+        }
+        // One that somebody is about to use looks as if it were used by nobody.
+        if self.placing > 0 {
+            return;
+        }
+        self.directories.retain(|at, directory| {
+            let used = !directory.interests.is_empty();
+            if !used {
+                // It may be gone with its directory.
+                let _ = inotify.rm_watch(*at);
+            }
+            used
+        });
+    }
+
+    /// Says once that not everything is watched.
+    fn say_full(&mut self, watch: &Watch, why: &str) {
+        if !self.full {
+            self.full = true;
+            tracing::error!(
+                path = %watch.path.display(),
+                why,
+                "cannot watch a directory: what appears at denied places in it stays hidden; raise `fs.inotify.max_user_watches`"
+            );
+        }
+    }
+}
+
+/// Watches a directory, wherever it is mounted.
+fn add(inotify: &Inotify, directory: &OwnedFd) -> Result<WatchDescriptor, Errno> {
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let events = AddWatchFlags::IN_CREATE
+        | AddWatchFlags::IN_DELETE
+        | AddWatchFlags::IN_MOVED_FROM
+        | AddWatchFlags::IN_MOVED_TO
+        | AddWatchFlags::IN_DELETE_SELF;
+    inotify.add_watch(path.as_str(), events)
+}
+
+/// Whether something came or went before it was watched.
+fn has_changed(watch: &Watch) -> bool {
+    watch.names.iter().any(|(name, there)| {
+        let found = fstatat(&*watch.file, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+        !there && found.is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    fn watch(directory: &Path, names: &[(&str, bool)]) -> Watch {
+        Watch {
+            file: Arc::new(fs::File::open(directory).unwrap().into()),
+            path: directory.into(),
+            names: names
+                .iter()
+                .map(|(name, there)| ((*name).into(), *there))
+                .collect(),
+        }
+    }
+
+    fn these(ids: &[&str]) -> Changed {
+        Changed::These(ids.iter().map(|id| (*id).to_owned()).collect())
+    }
+
+    #[test]
+    fn who_asked_for_a_name_is_told_when_it_comes_and_goes() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        watches.place("one", vec![watch(home.path(), &[("a", false)])]);
+        watches.place("other", vec![watch(home.path(), &[("b", false)])]);
+        fs::write(home.path().join("c"), "").unwrap();
+        assert_eq!(watches.read(), these(&[]));
+        fs::write(home.path().join("a"), "").unwrap();
+        assert_eq!(watches.read(), these(&["one"]));
+        fs::rename(home.path().join("a"), home.path().join("b")).unwrap();
+        assert_eq!(watches.read(), these(&["one", "other"]));
+        watches.forget("one");
+        fs::write(home.path().join("a"), "").unwrap();
+        assert_eq!(watches.read(), these(&[]));
+        fs::remove_dir_all(home.path()).unwrap();
+        assert_eq!(watches.read(), these(&["other"]));
+    }
+
+    #[test]
+    fn what_came_before_it_was_watched_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        let mut changes = watches.changes().unwrap();
+        fs::write(home.path().join("a"), "").unwrap();
+        watches.place("one", vec![watch(home.path(), &[("a", true)])]);
+        assert!(changes.try_recv().is_err());
+        watches.place("one", vec![watch(home.path(), &[("a", false)])]);
+        assert_eq!(changes.try_recv().unwrap(), "one");
+    }
+
+    #[test]
+    fn a_directory_that_nobody_asks_for_is_not_watched() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        for sandbox in ["one", "other"] {
+            watches.place(sandbox, vec![watch(home.path(), &[("a", false)])]);
+        }
+        assert_eq!(watches.lock().directories.len(), 1);
+        watches.place("one", Vec::new());
+        assert_eq!(watches.lock().directories.len(), 1);
+        watches.forget("other");
+        assert_eq!(watches.lock().directories.len(), 0);
+    }
+}
