@@ -23,6 +23,7 @@ mod outside;
 mod policies;
 mod repository;
 mod restart;
+mod work;
 
 use std::{ffi::OsString, process::ExitCode, sync::mpsc, thread, time::Duration};
 
@@ -67,6 +68,7 @@ fn run() -> ExitCode {
         enroll::trials(),
         commands::trials(),
         demo::trials(),
+        work::trials(),
         // Last: they end the daemon and start others.
         restart::trials(),
     ];
