@@ -27,6 +27,8 @@ pub mod kind {
     pub const NET4: u32 = 6;
     /// An IPv6 destination: `dev` = port, `ino` and `extra` = address.
     pub const NET6: u32 = 7;
+    /// A Unix socket: `dev`, `ino` of its directory, `extra` = hash of its name.
+    pub const UNIX: u32 = 8;
 }
 
 /// The bits of a value of a place.
@@ -58,6 +60,10 @@ pub mod header {
     pub const OBSERVE: u32 = 1;
     /// `[network] mode = "unrestricted"`.
     pub const NETWORK_UNRESTRICTED: u32 = 1 << 1;
+    /// `[network] listen = "none"`.
+    pub const LISTEN_NONE: u32 = 1 << 2;
+    /// `[network] listen = "any"`.
+    pub const LISTEN_ANY: u32 = 1 << 3;
 }
 
 /// A key of a policy's rule map.

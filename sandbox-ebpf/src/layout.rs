@@ -20,12 +20,12 @@ offsets! {
     DENTRY__D_PARENT DENTRY__D_INODE DENTRY__D_SB DENTRY__D_NAME_NAME
     INODE__I_INO INODE__I_GENERATION INODE__I_MODE
     SUPER_BLOCK__S_DEV SUPER_BLOCK__S_ROOT SUPER_BLOCK__S_MAGIC SUPER_BLOCK__S_FLAGS
-    FILE__F_PATH_DENTRY FILE__F_MODE
+    FILE__F_PATH_DENTRY FILE__F_MODE FILE__PRIVATE_DATA
     PATH__DENTRY
     TASK_STRUCT__MM MM_STRUCT__EXE_FILE TASK_STRUCT__TGID TASK_STRUCT__COMM
     TASK_STRUCT__CGROUPS CSS_SET__DFL_CGRP CGROUP__LEVEL CGROUP__ANCESTORS CGROUP__KN
     KERNFS_NODE__ID
-    SOCKET__SK SOCK__SK_CGRP_DATA_CGROUP
+    SOCKET__SK SOCK__SK_CGRP_DATA_CGROUP SOCK__SK_FAMILY SOCK__SK_NUM
     UNIX_SOCK__PATH_DENTRY UNIX_SOCK__ADDR UNIX_ADDRESS__LEN UNIX_ADDRESS__NAME
 }
 
@@ -207,6 +207,12 @@ impl File {
     pub fn mode(self) -> u32 {
         unsafe { load(self.0, &FILE__F_MODE) }
     }
+
+    /// Address of what it stands for, where it is no file: a `struct socket`.
+    #[inline(always)]
+    pub fn private_data(self) -> u64 {
+        unsafe { load(self.0, &FILE__PRIVATE_DATA) }
+    }
 }
 
 impl Path {
@@ -227,9 +233,10 @@ pub mod probe {
         CGROUP__ANCESTORS, CGROUP__KN, CGROUP__LEVEL, CSS_SET__DFL_CGRP, DENTRY__D_INODE,
         DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY, Global,
         INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, KERNFS_NODE__ID, MM_STRUCT__EXE_FILE,
-        SOCK__SK_CGRP_DATA_CGROUP, SOCKET__SK, SUPER_BLOCK__S_DEV, SUPER_BLOCK__S_MAGIC,
-        TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__MM, TASK_STRUCT__TGID,
-        UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY,
+        SOCK__SK_CGRP_DATA_CGROUP, SOCK__SK_FAMILY, SOCK__SK_NUM, SOCKET__SK, SUPER_BLOCK__S_DEV,
+        SUPER_BLOCK__S_MAGIC, TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__MM,
+        TASK_STRUCT__TGID, UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR,
+        UNIX_SOCK__PATH_DENTRY,
     };
 
     #[inline(always)]
@@ -314,6 +321,52 @@ pub mod probe {
     #[inline(always)]
     pub fn sock_cgroup(sock: u64) -> u64 {
         read(sock, &SOCK__SK_CGRP_DATA_CGROUP)
+    }
+
+    /// `AF_*` of a `struct sock`.
+    #[inline(always)]
+    pub fn sock_family(sock: u64) -> u16 {
+        read(sock, &SOCK__SK_FAMILY)
+    }
+
+    /// The port that a `struct sock` is bound to, host order; 0: none.
+    #[inline(always)]
+    pub fn sock_port(sock: u64) -> u16 {
+        read(sock, &SOCK__SK_NUM)
+    }
+
+    /// Family, port and address of a `struct sockaddr`; zeros for families other
+    /// than IPv4 and IPv6.
+    #[inline(always)]
+    pub fn sockaddr(address: u64) -> (u16, u16, [u32; 4]) {
+        // SAFETY: the helper checks the address.
+        unsafe {
+            let family = bpf_probe_read_kernel(address as *const u16).unwrap_or_default();
+            let port = bpf_probe_read_kernel((address + 2) as *const u16).unwrap_or_default();
+            let port = u16::from_be(port);
+            match family {
+                2 => {
+                    let ip = bpf_probe_read_kernel((address + 4) as *const u32);
+                    (family, port, [ip.unwrap_or_default(), 0, 0, 0])
+                }
+                10 => {
+                    let ip = bpf_probe_read_kernel((address + 8) as *const [u32; 4]);
+                    (family, port, ip.unwrap_or_default())
+                }
+                _ => (family, 0, [0; 4]),
+            }
+        }
+    }
+
+    /// The number of a pointer that the verifier lets nobody calculate with.
+    #[inline(always)]
+    pub fn address<T>(pointer: *const T) -> u64 {
+        let mut kept = 0_u64;
+        // SAFETY: a live local, of which the helper makes an ordinary number.
+        unsafe {
+            (&raw mut kept).cast::<*const T>().write_volatile(pointer);
+            bpf_probe_read_kernel(&raw const kept).unwrap_or_default()
+        }
     }
 
     /// Id of a cgroup's ancestor at a level; 0: it is not that deep.

@@ -107,11 +107,6 @@ pub fn inode_readlink(ctx: LsmContext) -> i32 {
 
 // The network wall.
 
-#[cgroup_sock(sock_create)]
-pub fn sock_create(ctx: SockContext) -> i32 {
-    network::label(&ctx)
-}
-
 #[cgroup_sock_addr(connect4)]
 pub fn connect4(ctx: SockAddrContext) -> i32 {
     network::connect4(&ctx)
@@ -132,14 +127,51 @@ pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     network::send6(&ctx)
 }
 
+#[cgroup_sock_addr(bind4)]
+pub fn bind4(ctx: SockAddrContext) -> i32 {
+    network::bind4(&ctx)
+}
+
+#[cgroup_sock_addr(bind6)]
+pub fn bind6(ctx: SockAddrContext) -> i32 {
+    network::bind6(&ctx)
+}
+
 #[cgroup_skb(egress)]
 pub fn egress(ctx: SkBuffContext) -> i32 {
     network::egress(&ctx)
 }
 
+#[cgroup_skb(ingress)]
+pub fn ingress(ctx: SkBuffContext) -> i32 {
+    network::ingress(&ctx)
+}
+
 #[lsm(hook = "socket_create")]
 pub fn socket_create(ctx: LsmContext) -> i32 {
     network::create(&ctx)
+}
+
+#[lsm(hook = "socket_connect")]
+pub fn socket_connect(ctx: LsmContext) -> i32 {
+    network::connect(&ctx)
+}
+
+#[lsm(hook = "socket_bind")]
+pub fn socket_bind(ctx: LsmContext) -> i32 {
+    network::bind(&ctx)
+}
+
+#[lsm(hook = "socket_listen")]
+pub fn socket_listen(ctx: LsmContext) -> i32 {
+    network::listen(&ctx)
+}
+
+/// A descriptor that another process sent.
+#[lsm(hook = "file_receive")]
+pub fn file_receive(ctx: LsmContext) -> i32 {
+    // What is no socket is let through.
+    network::receive(&ctx).unwrap_or(0)
 }
 
 #[lsm(hook = "unix_stream_connect")]

@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     Global,
-    btf_maps::{Array, HashMap, HashOfMaps, RingBuf, SkStorage},
+    btf_maps::{Array, HashMap, HashOfMaps, RingBuf},
     macros::btf_map,
 };
 use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Lent, Value, filter_bit};
@@ -45,18 +45,6 @@ pub static SEED: Array<u64, 1> = Array::new();
 /// Files that sandboxes were given open, as standard streams.
 #[btf_map]
 pub static LENT: HashMap<Lent, u8, 16384> = HashMap::new();
-
-/// Sandbox and exec that a socket was made in.
-#[btf_map]
-pub static LABELS: SkStorage<Label> = SkStorage::new();
-
-/// See [`LABELS`].
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Label {
-    pub sandbox: u64,
-    pub exec: u64,
-}
 
 /// Depth of a sandbox's cgroup; the host's root is 0.
 #[unsafe(no_mangle)]

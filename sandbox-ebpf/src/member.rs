@@ -104,6 +104,18 @@ pub fn of_sock(sock: u64) -> u64 {
     of_cgroup(probe::sock_cgroup(sock))
 }
 
+/// The same with its policy.
+#[inline(always)]
+pub fn of_socket(sock: u64) -> Who {
+    let cgroup = probe::sock_cgroup(sock);
+    let sandbox = of_cgroup(cgroup);
+    if sandbox == 0 {
+        return Who::Outside;
+    }
+    let exec = probe::ancestor_id(cgroup, SANDBOX_LEVEL.load() + 1);
+    of(sandbox, Some(exec))
+}
+
 #[inline(always)]
 fn of_cgroup(cgroup: u64) -> u64 {
     let level = SANDBOX_LEVEL.load();

@@ -1,5 +1,6 @@
 //! Where every hook ends: enforce or observe, the errno, the event.
 
+use aya_ebpf::helpers::generated::bpf_set_retval;
 use sandbox_common::{Facility, Operation, Right, Value, Verdict, builtin, header};
 
 use crate::{
@@ -18,6 +19,8 @@ pub enum Errno {
     NoEnt = 2,
     Acces = 13,
     Xdev = 18,
+    AddrInUse = 98,
+    ConnRefused = 111,
 }
 
 impl Errno {
@@ -28,6 +31,8 @@ impl Errno {
             Self::NoEnt => -2,
             Self::Acces => -13,
             Self::Xdev => -18,
+            Self::AddrInUse => -98,
+            Self::ConnRefused => -111,
         }
     }
 }
@@ -100,12 +105,32 @@ pub fn orphan(sandbox: u64, operation: Operation, right: Right, dentry: Dentry) 
     Errno::Perm.refused()
 }
 
-/// Refuses a network operation in a cgroup program: 0, and 1 in observe mode.
+/// Refuses a network operation in a program on addresses: 0, and 1 in observe
+/// mode.
 #[inline(always)]
 pub fn network(member: &Member, reason: Reason, destination: &Destination) -> i32 {
     let header = member.header();
     event::event_network(&refusal(member, header, reason, 0), destination);
-    i32::from(observes(header))
+    answer(header, reason.errno)
+}
+
+/// Answers what the kernel would answer anyway, which is no refusal.
+#[inline(always)]
+pub fn unheard(member: &Member, errno: Errno) -> i32 {
+    answer(member.header(), errno)
+}
+
+/// Of a program on addresses: 0 is EPERM unless it says something else.
+#[inline(always)]
+fn answer(header: Value, errno: Errno) -> i32 {
+    if observes(header) {
+        return 1;
+    }
+    if !matches!(errno, Errno::Perm) {
+        // SAFETY: the helper takes any error.
+        unsafe { bpf_set_retval(errno.refused()) };
+    }
+    0
 }
 
 /// Refuses a packet, likewise.

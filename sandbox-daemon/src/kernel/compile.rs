@@ -20,7 +20,7 @@ use super::{
     tree::{Chain, End, Found, Identify, Link, Node, Tree},
 };
 use crate::{
-    policy::{Access, Mode, NamePattern, NetworkMode, Place, Policy},
+    policy::{Access, Listen, Mode, NamePattern, NetworkMode, Place, Policy},
     sys::Mount,
 };
 
@@ -77,6 +77,11 @@ pub fn compile(
     }
     if policy.network.mode == NetworkMode::Unrestricted {
         flags |= header::NETWORK_UNRESTRICTED;
+    }
+    match policy.network.listen {
+        Listen::None => flags |= header::LISTEN_NONE,
+        Listen::Loopback => {}
+        Listen::Any => flags |= header::LISTEN_ANY,
     }
     for direct in &policy.network.direct {
         compiler.direct(direct.address, direct.port.unwrap_or(0));
@@ -151,6 +156,9 @@ impl Compiler<'_> {
     /// from what the link leads to and never give any.
     fn paths(&mut self, policy: &Policy, places: &[Ruled<'_>]) -> Result<(), KernelError> {
         let doubtful = doubtful(policy, places);
+        for path in &policy.network.unix {
+            self.unix(path, &doubtful)?;
+        }
         let (taken, given): (Vec<_>, Vec<_>) =
             places.iter().partition(|place| place.is_through(&doubtful));
         for place in &given {
@@ -477,6 +485,52 @@ impl Compiler<'_> {
         for identity in below {
             self.mark(identity, bits::SCOPE, 0);
         }
+    }
+
+    /// A Unix socket that may be connected to: its name in its directory, which
+    /// a service that starts anew takes again. One that a link of the sandbox's
+    /// own leads to is not what the policy means.
+    fn unix(&mut self, path: &Path, doubtful: &[PathBuf]) -> Result<(), KernelError> {
+        let found = self.tree.find(path)?;
+        let mut links = found.links.iter().filter_map(Link::path);
+        let trusted = !links.any(|link| doubtful.iter().any(|place| link.starts_with(place)));
+        let (parents, name) = match &found.end {
+            End::Existing(chain) => match chain.split_last() {
+                Some((socket, parents)) => (parents, socket.path.file_name()),
+                None => return Ok(()),
+            },
+            End::Missing {
+                parents,
+                name,
+                last: true,
+            } => (parents.as_slice(), Some(name.as_os_str())),
+            End::Missing { parents, name, .. } => {
+                // Not yet.
+                if let Some(parent) = parents.last() {
+                    self.watch(parent, name.clone(), false);
+                }
+                return Ok(());
+            }
+        };
+        let Some(parent) = parents.last() else {
+            return Ok(());
+        };
+        // A service's directory may come anew as well.
+        if let [.., above, parent] = parents {
+            self.watch_node(above, parent);
+        }
+        if let (Some(name), true) = (name, trusted && parent.is_directory()) {
+            let key = Key {
+                kind: kind::UNIX,
+                ..self.name(parent, name)
+            };
+            let value = Value {
+                bits: bits::RULED,
+                ..Value::default()
+            };
+            self.entries.insert(key, value);
+        }
+        Ok(())
     }
 
     fn direct(&mut self, address: IpAddr, port: u16) {

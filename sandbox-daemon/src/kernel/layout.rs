@@ -4,7 +4,7 @@
 use super::btf::{Btf, BtfError};
 
 /// Constant, structure, member, and its size in bytes; 0: an array of any size.
-const MEMBERS: [(&str, &str, &str, u32); 30] = [
+const MEMBERS: [(&str, &str, &str, u32); 33] = [
     ("DENTRY__D_PARENT", "dentry", "d_parent", 8),
     ("DENTRY__D_INODE", "dentry", "d_inode", 8),
     ("DENTRY__D_SB", "dentry", "d_sb", 8),
@@ -18,6 +18,7 @@ const MEMBERS: [(&str, &str, &str, u32); 30] = [
     ("SUPER_BLOCK__S_FLAGS", "super_block", "s_flags", 8),
     ("FILE__F_PATH_DENTRY", "file", "f_path.dentry", 8),
     ("FILE__F_MODE", "file", "f_mode", 4),
+    ("FILE__PRIVATE_DATA", "file", "private_data", 8),
     ("PATH__DENTRY", "path", "dentry", 8),
     ("TASK_STRUCT__MM", "task_struct", "mm", 8),
     ("MM_STRUCT__EXE_FILE", "mm_struct", "exe_file", 8),
@@ -36,6 +37,8 @@ const MEMBERS: [(&str, &str, &str, u32); 30] = [
         "sk_cgrp_data.cgroup",
         8,
     ),
+    ("SOCK__SK_FAMILY", "sock", "__sk_common.skc_family", 2),
+    ("SOCK__SK_NUM", "sock", "__sk_common.skc_num", 2),
     ("UNIX_SOCK__PATH_DENTRY", "unix_sock", "path.dentry", 8),
     ("UNIX_SOCK__ADDR", "unix_sock", "addr", 8),
     ("UNIX_ADDRESS__LEN", "unix_address", "len", 4),

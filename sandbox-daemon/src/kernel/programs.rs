@@ -98,13 +98,19 @@ const FILES: &[Entry] = &[
 ];
 
 const NETWORK: &[Entry] = &[
-    cgroup("sock_create", Attach::SockCreate),
     cgroup("connect4", Attach::SockAddr),
     cgroup("connect6", Attach::SockAddr),
     cgroup("sendmsg4", Attach::SockAddr),
     cgroup("sendmsg6", Attach::SockAddr),
+    cgroup("bind4", Attach::SockAddr),
+    cgroup("bind6", Attach::SockAddr),
     cgroup("egress", Attach::Skb(CgroupSkbAttachType::Egress)),
+    cgroup("ingress", Attach::Skb(CgroupSkbAttachType::Ingress)),
     lsm("socket_create"),
+    lsm("socket_connect"),
+    lsm("socket_bind"),
+    lsm("socket_listen"),
+    lsm("file_receive"),
     lsm("unix_stream_connect"),
     lsm("unix_may_send"),
 ];
@@ -152,7 +158,6 @@ pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), Ker
         let program = program(ebpf, entry)?;
         match (program, entry.attach) {
             (Program::Lsm(program), Attach::Lsm(hook)) => program.load(hook, types),
-            (Program::CgroupSock(program), Attach::SockCreate) => program.load(),
             (Program::CgroupSockAddr(program), Attach::SockAddr) => program.load(),
             (Program::CgroupSkb(program), Attach::Skb(_)) => program.load(),
             _ => return Err(KernelError::Object(entry.program)),

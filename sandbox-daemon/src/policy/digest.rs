@@ -53,6 +53,7 @@ pub(super) fn of(policy: &Policy) -> String {
     form.list(&network.unix, |form, path| {
         form.bytes(path.as_os_str().as_bytes());
     });
+    form.text(network.listen.as_str());
     form.list(&policy.env.pass, Form::variable);
     form.list(&policy.env.refuse, Form::variable);
     form.number(policy.env.set.len() as u64);

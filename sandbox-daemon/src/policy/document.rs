@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::diagnostic::{Diagnostics, Report, Source, Span};
 use super::entries::{read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
-use super::model::{Access, Direct, HostRule, Mode, NetworkMode};
+use super::model::{Access, Direct, HostRule, Listen, Mode, NetworkMode};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets};
 use super::table::{self, Item, Table, unknown_word};
@@ -45,6 +45,8 @@ pub(super) struct NetworkTable {
     pub(super) allow: Vec<(HostRule, Span)>,
     pub(super) deny: Vec<(HostRule, Span)>,
     pub(super) unix: Vec<(Pattern, Item)>,
+    pub(super) listen: Listen,
+    pub(super) listen_span: Option<Span>,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@ use super::MAX_RULES;
 use super::diagnostic::{Fault, Report, Span};
 use super::document::{EnvTable, FileEntry, NetworkTable, Segment};
 use super::environment::VariablePattern;
-use super::model::{Access, NetworkMode};
+use super::model::{Access, Listen, NetworkMode};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets, variable_fault};
 use super::table::{Item, Table, unknown_word};
@@ -103,14 +103,20 @@ pub(super) fn read_network(table: Table<'_>, report: &mut Report<'_>) -> Network
             }
         },
     };
-    if let Some(span) = table.key_span("listen") {
-        let hint = "remove it: nothing would be done about it";
-        report.error(
-            span,
-            "`listen` is not supported by this version",
-            Some(hint),
-        );
-    }
+    let listen = table.string("listen", report);
+    let listen_span = listen.as_ref().map(|listen| listen.span.clone());
+    let listen = match listen {
+        None => Listen::default(),
+        Some(listen) => match listen.text.as_str() {
+            "none" => Listen::None,
+            "loopback" => Listen::Loopback,
+            "any" => Listen::Any,
+            _ => {
+                unknown_word("listen", &listen, &["none", "loopback", "any"], report);
+                Listen::None
+            }
+        },
+    };
     NetworkTable {
         mode,
         mode_span,
@@ -118,6 +124,8 @@ pub(super) fn read_network(table: Table<'_>, report: &mut Report<'_>) -> Network
         allow: read_each(table, "allow", super::hosts::host, report),
         deny: read_each(table, "deny", super::hosts::host, report),
         unix: read_unix(table, report),
+        listen,
+        listen_span,
     }
 }
 

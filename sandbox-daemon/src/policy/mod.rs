@@ -24,8 +24,8 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
 pub use model::{
-    Access, Direct, FileRule, HostPattern, HostRule, Mode, NamePattern, Network, NetworkMode,
-    Place, Policy,
+    Access, Direct, FileRule, HostPattern, HostRule, Listen, Mode, NamePattern, Network,
+    NetworkMode, Place, Policy,
 };
 pub use pattern::Expansion;
 pub use resolve::Additions;

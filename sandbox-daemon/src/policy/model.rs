@@ -112,6 +112,29 @@ impl NetworkMode {
     }
 }
 
+/// Who may connect to what listens inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listen {
+    /// Nothing listens, and no port is taken.
+    None,
+    /// This machine, over loopback.
+    #[default]
+    Loopback,
+    /// Everybody, over TCP.
+    Any,
+}
+
+impl Listen {
+    /// The word that a policy uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Loopback => "loopback",
+            Self::Any => "any",
+        }
+    }
+}
+
 /// An address that may be reached without the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Direct {
@@ -183,6 +206,8 @@ pub struct Network {
     pub deny: Vec<HostRule>,
     /// Unix sockets outside the sandbox that may be connected to.
     pub unix: Vec<PathBuf>,
+    /// Who may connect to what listens inside.
+    pub listen: Listen,
 }
 
 /// A resolved policy.

@@ -60,6 +60,7 @@ impl Document {
                 .map(|(rule, _)| rule.clone())
                 .collect(),
             unix: resolver.unix(self),
+            listen: self.network.listen,
         };
         let env = Environment {
             pass: self

@@ -211,8 +211,6 @@ version = 1
 memory = "1G"
 [workspace]
 mode = "ephemeral"
-[network]
-listen = true
 [[credential]]
 name = "x"
 "#;
@@ -221,11 +219,30 @@ name = "x"
         [
             "`limits` is not supported by this version",
             "`mode = \"ephemeral\"` is not supported by this version",
-            "`listen` is not supported by this version",
             "`credential` is not supported by this version",
         ]
     );
     assert!(parse("version = 1\n[workspace]\nmode = \"direct\"\n").is_ok());
+}
+
+#[test]
+fn who_may_connect_is_one_of_three_words() {
+    let listen = |text: &str| {
+        resolve(&good(&format!("version = 1\n[network]\n{text}\n")))
+            .network
+            .listen
+    };
+    assert_eq!(listen(""), Listen::Loopback);
+    assert_eq!(listen("listen = \"none\""), Listen::None);
+    assert_eq!(listen("listen = \"loopback\""), Listen::Loopback);
+    assert_eq!(
+        messages("version = 1\n[network]\nlisten = \"all\"\n"),
+        ["unknown listen `all`"]
+    );
+    assert_eq!(
+        messages("version = 1\n[network]\nlisten = true\n"),
+        ["`listen` takes a string, and this is true or false"]
+    );
 }
 
 #[test]
@@ -334,7 +351,6 @@ pass = ["*"]
              sandbox",
             "`/var/run/docker.sock` is a way out of the sandbox: Docker starts containers as root \
              on this machine",
-            "unix sockets are not refused by this version yet",
             "nothing is let through by name: this version has no proxy yet",
             "`*` lets through names that anybody can register",
             "`*.com` lets through names that anybody can register",
@@ -451,6 +467,7 @@ allow = ["Example.com", "*.example.org:8443"]
 deny = ["bad.example.org"]
 direct = ["192.0.2.1:443", "[2001:db8::1]:53", "192.0.2.7"]
 unix = ["/run/postgresql/.s.PGSQL.5432", "~/s.sock"]
+listen = "any"
 [env]
 pass = ["CI", "LC_*"]
 set = { A = "x", P = "${workspace}/bin:${cache}/bin", T = "${tmp}", D = "$5" }
@@ -505,6 +522,7 @@ set = { A = "x", P = "${workspace}/bin:${cache}/bin", T = "${tmp}", D = "$5" }
             Path::new("/home/dev/s.sock")
         ]
     );
+    assert_eq!(network.listen, Listen::Any);
     let env = &policy.env;
     assert_eq!(
         env.set["P"],

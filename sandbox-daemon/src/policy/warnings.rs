@@ -233,6 +233,7 @@ fn network(document: &Document, report: &mut Report<'_>) {
         for span in names
             .map(|(_, span)| span)
             .chain(network.direct.iter().map(|(_, span)| span))
+            .chain(&network.listen_span)
         {
             let hint = "with `mode = \"unrestricted\"` everything is reached";
             report.warning(span.clone(), "this entry has no effect", Some(hint));
@@ -285,10 +286,5 @@ fn sockets(document: &Document, report: &mut Report<'_>) {
             let message = format!("`{}` is a way out of the sandbox: {why}", item.text);
             report.warning(item.span.clone(), &message, Some("leave it out"));
         }
-    }
-    if let Some((_, item)) = unix.first() {
-        let message = "unix sockets are not refused by this version yet";
-        let hint = "the list is checked and kept";
-        report.warning(item.span.clone(), message, Some(hint));
     }
 }

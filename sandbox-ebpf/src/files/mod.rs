@@ -4,6 +4,7 @@ mod name;
 mod walk;
 
 use aya_ebpf::programs::LsmContext;
+pub use name::hash;
 use sandbox_common::{Lent, Operation, Right, bits, builtin};
 use walk::{Leaf, find};
 

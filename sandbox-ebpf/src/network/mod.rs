@@ -1,63 +1,39 @@
 //! The network wall. Cgroup programs on the parent of all sandboxes run for the
 //! cgroup that a socket was made in, whoever uses it; LSM programs for the
-//! process that uses it, whoever made it.
+//! process that uses it, whoever made it. Whose a socket is, its cgroup says.
 
 mod address;
+mod owner;
 mod packet;
 mod socket;
 mod unix;
 
-pub use address::{connect4, connect6, send4, send6};
-use aya_ebpf::{
-    helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_sk_storage_get},
-    programs::{SkBuffContext, SockContext},
-};
+pub use address::{bind4, bind6, connect4, connect6, send4, send6};
+pub use packet::{egress, ingress};
 use sandbox_common::{Key, kind};
-pub use socket::create;
+pub use socket::{bind, connect, create, listen, receive};
 pub use unix::{datagram, stream};
 
 use crate::{
-    maps::{LABELS, Label, Rules, SANDBOX_LEVEL, lookup},
-    member::{self, Who},
+    event::Destination,
+    maps::{Rules, lookup},
 };
 
 pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
+pub const TCP: u32 = 6;
+pub const UDP: u32 = 17;
 
-const BPF_SK_STORAGE_GET_F_CREATE: u64 = 1;
-
-/// `sock_create`: labels a socket with the sandbox it is made in. A socket
-/// without a label is refused everywhere else.
+/// Whether the policy names a destination, with its port or any.
 #[inline(always)]
-pub fn label(ctx: &SockContext) -> i32 {
-    let level = SANDBOX_LEVEL.load() as i32;
-    // SAFETY: both helpers take these arguments; the storage is the socket's.
-    unsafe {
-        let sandbox = bpf_get_current_ancestor_cgroup_id(level);
-        if sandbox == 0 {
-            return 1;
-        }
-        let mut label = Label {
-            sandbox,
-            exec: bpf_get_current_ancestor_cgroup_id(level + 1),
-        };
-        let stored = bpf_sk_storage_get(
-            (&raw const LABELS).cast_mut().cast(),
-            ctx.sock.cast(),
-            (&raw mut label).cast(),
-            BPF_SK_STORAGE_GET_F_CREATE,
-        );
-        i32::from(!stored.is_null())
+fn direct(rules: &'static Rules, to: &Destination) -> bool {
+    if to.family == AF_INET {
+        direct4(rules, to.address[0], to.port)
+    } else {
+        direct6(rules, to.address, to.port)
     }
 }
 
-/// `cgroup_skb/egress`: by the packet's real destination and device.
-#[inline(always)]
-pub fn egress(ctx: &SkBuffContext) -> i32 {
-    packet::egress(ctx)
-}
-
-/// Whether the policy names an IPv4 destination, with its port or any.
 #[inline(always)]
 fn direct4(rules: &'static Rules, address: u32, port: u16) -> bool {
     let key = Key {
@@ -69,7 +45,6 @@ fn direct4(rules: &'static Rules, address: u32, port: u16) -> bool {
     lookup(rules, &key).is_some() || lookup(rules, &Key { ino: 0, ..key }).is_some()
 }
 
-/// The same for IPv6.
 #[inline(always)]
 fn direct6(rules: &'static Rules, address: [u32; 4], port: u16) -> bool {
     let key = Key {
@@ -81,8 +56,29 @@ fn direct6(rules: &'static Rules, address: [u32; 4], port: u16) -> bool {
     lookup(rules, &key).is_some() || lookup(rules, &Key { dev: 0, ..key }).is_some()
 }
 
-/// The sandbox that a label names, if its policy is there.
+/// Whether an address is one of this machine's own that never leave it, and
+/// one socket's: not a broadcast, which is everybody's.
 #[inline(always)]
-fn labelled(label: Label) -> Who {
-    member::of(label.sandbox, Some(label.exec))
+fn is_loopback(to: &Destination) -> bool {
+    if to.family == AF_INET {
+        let address = u32::from_be(to.address[0]);
+        address >> 24 == 127 && address != 0x7fff_ffff && address != 0x7f00_0000
+    } else {
+        to.address == [0, 0, 0, 1_u32.to_be()]
+    }
+}
+
+/// The unspecified address stands for this machine, where something is sent to
+/// it.
+#[inline(always)]
+fn specified(to: Destination) -> Destination {
+    if to.address != [0; 4] {
+        return to;
+    }
+    let address = if to.family == AF_INET {
+        [0x7f00_0001_u32.to_be(), 0, 0, 0]
+    } else {
+        [0, 0, 0, 1_u32.to_be()]
+    };
+    Destination { address, ..to }
 }

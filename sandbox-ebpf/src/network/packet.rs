@@ -1,14 +1,15 @@
-//! Packets on their way out, by what they really say. A routing header or a
-//! forced device carries a packet for `::1` to another host, and no hook on
-//! sockets sees it; raw sockets and whatever comes next end here as well.
+//! Packets on their way out and in, by what they really say. A routing header
+//! or a forced device carries a packet for `::1` to another host, and no hook on
+//! sockets sees it; whatever comes next ends here as well.
 
 use aya_ebpf::{
+    EbpfContext as _,
     helpers::generated::{bpf_skb_ancestor_cgroup_id, bpf_skb_load_bytes},
     programs::SkBuffContext,
 };
 use sandbox_common::{Operation, Right, builtin, header};
 
-use super::{AF_INET, AF_INET6, direct4, direct6};
+use super::{AF_INET, AF_INET6, TCP, UDP, direct, is_loopback, owner::owner};
 use crate::{
     event::Destination,
     maps::SANDBOX_LEVEL,
@@ -17,12 +18,55 @@ use crate::{
 };
 
 const LOOPBACK_DEVICE: u32 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
-/// 1: pass, 0: drop.
+/// `cgroup_skb/egress`. 1: pass, 0: drop.
 #[inline(always)]
 pub fn egress(ctx: &SkBuffContext) -> i32 {
+    let who = match sandbox(ctx) {
+        Some(who) => who,
+        None => return 1,
+    };
+    let Who::Inside(member) = who else {
+        return 0;
+    };
+    let bits = member.header().bits;
+    if bits & header::NETWORK_UNRESTRICTED != 0 {
+        return 1;
+    }
+    let Some(packet) = Packet::parse(ctx) else {
+        return refuse(&member, builtin::PACKET, &Destination::none());
+    };
+    match packet.leaves(&member, bits, ctx) {
+        Verdict::Pass => 1,
+        Verdict::Drop => 0,
+        Verdict::Refuse(rule) => refuse(&member, rule, &packet.to),
+    }
+}
+
+/// `cgroup_skb/ingress`: what reaches the sandbox's sockets. A stranger's
+/// packets are no doing of the sandbox's, so there are no events.
+#[inline(always)]
+pub fn ingress(ctx: &SkBuffContext) -> i32 {
+    let who = match sandbox(ctx) {
+        Some(who) => who,
+        None => return 1,
+    };
+    let Who::Inside(member) = who else {
+        return 0;
+    };
+    let bits = member.header().bits;
+    if bits & header::NETWORK_UNRESTRICTED != 0 {
+        return 1;
+    }
+    let Some(packet) = Packet::parse(ctx) else {
+        return 0;
+    };
+    i32::from(packet.enters(&member, bits, ctx))
+}
+
+/// None: the socket is not in a sandbox.
+#[inline(always)]
+fn sandbox(ctx: &SkBuffContext) -> Option<Who> {
     let level = SANDBOX_LEVEL.load() as i32;
     // SAFETY: the helper takes this program's context and any level.
     let (sandbox, exec) = unsafe {
@@ -31,44 +75,33 @@ pub fn egress(ctx: &SkBuffContext) -> i32 {
             bpf_skb_ancestor_cgroup_id(ctx.skb.skb, level + 1),
         )
     };
-    if sandbox == 0 {
-        return 1;
-    }
-    let Who::Inside(member) = member::of(sandbox, Some(exec)) else {
-        return 0;
-    };
-    if member.header().bits & header::NETWORK_UNRESTRICTED != 0 {
-        return 1;
-    }
-    match Packet::parse(ctx) {
-        Some(packet) if packet.passes(&member, ctx) => 1,
-        Some(packet) => refuse(&member, packet.to),
-        None => refuse(
-            &member,
-            Destination {
-                family: 0,
-                port: 0,
-                protocol: 0,
-                address: [0; 4],
-            },
-        ),
-    }
+    (sandbox != 0).then(|| member::of(sandbox, Some(exec)))
 }
 
 #[inline(always)]
-fn refuse(member: &Member, to: Destination) -> i32 {
+fn refuse(member: &Member, rule: u32, to: &Destination) -> i32 {
     let reason = Reason {
         operation: Operation::Packet,
         right: Right::Connect,
         errno: Errno::Perm,
-        rule: builtin::PACKET,
+        rule,
     };
-    verdict::packet(member, reason, &to)
+    verdict::packet(member, reason, to)
+}
+
+enum Verdict {
+    Pass,
+    /// Without an event: there is nobody whom it would reach.
+    Drop,
+    Refuse(u32),
 }
 
 struct Packet {
+    from: Destination,
     to: Destination,
-    /// No options, no extension headers, not a later fragment.
+    /// The first packet of a TCP connection.
+    opens: bool,
+    /// TCP or UDP without options, extension headers, or a part of a packet.
     plain: bool,
 }
 
@@ -76,75 +109,117 @@ impl Packet {
     #[inline(always)]
     fn parse(ctx: &SkBuffContext) -> Option<Self> {
         let first: u8 = bytes(ctx, 0)?;
-        match first >> 4 {
+        let (family, protocol, plain, transport, from, to) = match first >> 4 {
             4 => {
                 let protocol: u8 = bytes(ctx, 9)?;
                 let fragment: u16 = bytes(ctx, 6)?;
-                let plain = first & 0xf == 5 && u16::from_be(fragment) & 0x1fff == 0;
-                let port = if plain { port(ctx, protocol, 20) } else { 0 };
-                Some(Self {
-                    to: Destination {
-                        family: AF_INET,
-                        port,
-                        protocol: u32::from(protocol),
-                        address: [bytes(ctx, 16)?, 0, 0, 0],
-                    },
-                    plain,
-                })
+                let whole = u16::from_be(fragment) & 0x1fff == 0;
+                (
+                    AF_INET,
+                    protocol,
+                    first & 0xf == 5 && whole,
+                    20,
+                    [bytes(ctx, 12)?, 0, 0, 0],
+                    [bytes(ctx, 16)?, 0, 0, 0],
+                )
             }
             6 => {
                 let next: u8 = bytes(ctx, 6)?;
-                let plain = matches!(next, TCP | UDP | 58);
-                let port = if plain { port(ctx, next, 40) } else { 0 };
-                Some(Self {
-                    to: Destination {
-                        family: AF_INET6,
-                        port,
-                        protocol: u32::from(next),
-                        address: bytes(ctx, 24)?,
-                    },
-                    plain,
-                })
+                (AF_INET6, next, true, 40, bytes(ctx, 8)?, bytes(ctx, 24)?)
             }
-            _ => None,
+            _ => return None,
+        };
+        let protocol = u32::from(protocol);
+        let plain = plain && (protocol == TCP || protocol == UDP);
+        let ports: [u16; 2] = if plain {
+            bytes(ctx, transport)?
+        } else {
+            [0; 2]
+        };
+        let opens = if plain && protocol == TCP {
+            const SYN: u8 = 0x02;
+            const ACK: u8 = 0x10;
+            let flags: u8 = bytes(ctx, transport + 13)?;
+            flags & (SYN | ACK) == SYN
+        } else {
+            false
+        };
+        let end = |address, port| Destination {
+            family,
+            port: u16::from_be(port),
+            protocol,
+            address,
+        };
+        Some(Self {
+            from: end(from, ports[0]),
+            to: end(to, ports[1]),
+            opens,
+            plain,
+        })
+    }
+
+    #[inline(always)]
+    fn leaves(&self, member: &Member, bits: u32, ctx: &SkBuffContext) -> Verdict {
+        if !self.plain {
+            return Verdict::Refuse(builtin::PACKET);
+        }
+        // SAFETY: a field of the context.
+        let device = unsafe { (*ctx.skb.skb).ifindex };
+        let loopback = is_loopback(&self.to);
+        // A host's own addresses, loopback's above all, never leave by a wire.
+        if loopback && device != LOOPBACK_DEVICE {
+            return Verdict::Refuse(builtin::PACKET);
+        }
+        if direct(member.rules, &self.to) {
+            return Verdict::Pass;
+        }
+        let goes_on = self.to.protocol == TCP && !self.opens;
+        if device != LOOPBACK_DEVICE {
+            // An answer to somebody who was let in.
+            return if goes_on && bits & header::LISTEN_ANY != 0 {
+                Verdict::Pass
+            } else {
+                Verdict::Refuse(builtin::NETWORK)
+            };
+        }
+        // A connection was looked at when it was opened, from whichever side.
+        if goes_on {
+            return Verdict::Pass;
+        }
+        if !loopback {
+            return Verdict::Refuse(builtin::NETWORK);
+        }
+        let owner = match owner(ctx.as_ptr(), &self.from, &self.to) {
+            // What is left of a connection that has just ended is no socket, and
+            // a new one goes to who listens.
+            None if self.opens => owner(ctx.as_ptr(), &Destination::none(), &self.to),
+            found => found,
+        };
+        match owner {
+            Some(owner) if owner == member.sandbox => Verdict::Pass,
+            Some(_) => Verdict::Refuse(builtin::LOOPBACK),
+            None if self.opens => Verdict::Drop,
+            // The sender is told that nobody is there.
+            None => Verdict::Pass,
         }
     }
 
     #[inline(always)]
-    fn passes(&self, member: &Member, ctx: &SkBuffContext) -> bool {
-        if !self.plain {
-            return false;
-        }
-        let address = self.to.address;
-        let (loopback, direct) = if self.to.family == AF_INET {
-            (
-                u32::from_be(address[0]) >> 24 == 127,
-                direct4(member.rules, address[0], self.to.port),
-            )
-        } else {
-            (
-                address == [0, 0, 0, 1_u32.to_be()],
-                direct6(member.rules, address, self.to.port),
-            )
-        };
+    fn enters(&self, member: &Member, bits: u32, ctx: &SkBuffContext) -> bool {
         // SAFETY: a field of the context.
-        let device = unsafe { (*ctx.skb.skb).ifindex };
-        // A host's own addresses, loopback's above all, never leave by a wire.
-        if device == LOOPBACK_DEVICE {
-            loopback || direct
-        } else {
-            direct && !loopback
+        let device = unsafe { (*ctx.skb.skb).ingress_ifindex };
+        if self.opens {
+            return if device == LOOPBACK_DEVICE {
+                bits & header::LISTEN_NONE == 0
+            } else {
+                bits & header::LISTEN_ANY != 0
+            };
         }
-    }
-}
-
-/// The destination port, host order; 0 where the protocol has none.
-#[inline(always)]
-fn port(ctx: &SkBuffContext, protocol: u8, offset: u32) -> u16 {
-    if protocol == TCP || protocol == UDP {
-        bytes(ctx, offset + 2).map_or(0, u16::from_be)
-    } else {
-        0
+        if device == LOOPBACK_DEVICE {
+            return true;
+        }
+        let any = self.to.protocol == TCP && bits & header::LISTEN_ANY != 0;
+        self.plain && (any || direct(member.rules, &self.from))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Unix sockets: only those of the same sandbox, or that the policy names.
 
 use aya_ebpf::programs::LsmContext;
-use sandbox_common::{Operation, Right, builtin};
+use sandbox_common::{Key, Operation, Right, UNREADABLE, builtin, kind};
 
 use crate::{
+    files,
     layout::probe,
-    member::{self, Who},
+    maps::lookup,
+    member::{self, Member, Who},
     verdict::{self, Errno, Reason},
 };
 
@@ -32,7 +34,7 @@ fn reach(other: u64, operation: Operation) -> i32 {
         Who::Inside(member) => member,
         Who::Orphan { .. } => return Errno::Perm.refused(),
     };
-    if member::of_sock(other) == member.sandbox {
+    if member::of_sock(other) == member.sandbox || named(&member, other) {
         return 0;
     }
     let reason = Reason {
@@ -42,4 +44,27 @@ fn reach(other: u64, operation: Operation) -> i32 {
         rule: builtin::UNIX,
     };
     verdict::unix(&member, reason, other)
+}
+
+/// Whether the policy names the path that a socket is bound to: by directory
+/// and name, because a service that starts anew makes a new file.
+#[inline(always)]
+fn named(member: &Member, sock: u64) -> bool {
+    let dentry = probe::unix_dentry(sock);
+    if dentry == 0 {
+        return false;
+    }
+    let parent = probe::parent(dentry);
+    let name = files::hash(probe::name(dentry));
+    if name == UNREADABLE {
+        return false;
+    }
+    let (ino, _) = probe::inode(parent);
+    let key = Key {
+        kind: kind::UNIX,
+        dev: probe::dev(parent),
+        ino,
+        extra: name,
+    };
+    lookup(member.rules, &key).is_some()
 }

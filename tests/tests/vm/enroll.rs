@@ -315,13 +315,13 @@ async fn a_raw_socket_of_an_enrolled_root_sends_nothing() {
         .unwrap();
     attacker.go_on();
     assert_eq!(attacker.line(), "ok");
-    assert_eq!(attacker.line(), "EPERM");
+    assert_eq!(attacker.line(), "EACCES");
     let message = stream.message().await.unwrap().unwrap().response;
     let Some(Response::Denial(denial)) = message else {
         panic!("{message:?} came");
     };
-    assert_eq!(denial.operation, "packet", "{denial:#?}");
-    assert_eq!(denial.rule, "packet destination", "{denial:#?}");
+    assert_eq!(denial.operation, "socket", "{denial:#?}");
+    assert_eq!(denial.rule, "socket kind", "{denial:#?}");
     drop(stream);
     let control = ["raw", "203.0.113.1:0", CONTROL];
     assert_eq!(host::attack(ROOT, "/", &control), "ok");

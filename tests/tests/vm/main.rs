@@ -35,7 +35,10 @@ const PATIENCE: Duration = Duration::from_mins(3);
 /// Trials of the tests of a module, by their names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
-        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+        crate::trials![in trials: $($name),*];
+    };
+    (in $function:ident: $($name:ident),* $(,)?) => {
+        pub(crate) fn $function() -> Vec<libtest_mimic::Trial> {
             vec![$(crate::trial(
                 concat!(module_path!(), "::", stringify!($name)),
                 || Box::pin($name()),

@@ -111,13 +111,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn watch_node(&mut self, parent: &Node, node: &Node) {
+    pub(super) fn watch_node(&mut self, parent: &Node, node: &Node) {
         if let Some(name) = node.path.file_name() {
             self.watch(parent, name.to_owned(), true);
         }
     }
 
-    fn watch(&mut self, parent: &Node, name: OsString, there: bool) {
+    pub(super) fn watch(&mut self, parent: &Node, name: OsString, there: bool) {
         if !parent.is_directory() {
             return;
         }

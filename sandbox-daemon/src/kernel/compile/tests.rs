@@ -60,11 +60,15 @@ impl Case {
     }
 
     fn compile(&self, own: Option<&BTreeSet<u32>>) -> Compiled {
+        self.compile_with(Network::default(), own)
+    }
+
+    fn compile_with(&self, network: Network, own: Option<&BTreeSet<u32>>) -> Compiled {
         let mut policy = Policy::new(
             "case".into(),
             Mode::Enforce,
             self.rules.clone(),
-            Network::default(),
+            network,
             Environment::default(),
         );
         policy.workspace.clone_from(&self.workspace);
@@ -96,6 +100,41 @@ impl Case {
             ..self.key(directory)
         }
     }
+}
+
+#[test]
+fn a_unix_socket_is_its_name_in_its_directory_and_not_where_a_doubtful_link_leads() {
+    let mut case = Case::new();
+    for directory in ["run", "work"] {
+        fs::create_dir(case.at(directory)).unwrap();
+    }
+    symlink(case.at("run"), case.at("var")).unwrap();
+    symlink(case.at("run/b"), case.at("work/b")).unwrap();
+    case.workspace = Some(case.at("work"));
+    let paths = ["var/a", "work/b", "run/missing/c", "work/d"];
+    let network = Network {
+        unix: paths.iter().map(|path| case.at(path)).collect(),
+        ..Network::default()
+    };
+    let compiled = case.compile_with(network, None);
+    let keys = compiled.entries.iter().map(|(key, _)| *key);
+    let found: Vec<_> = keys.filter(|key| key.kind == kind::UNIX).collect();
+    let socket = |directory: &str, name: &str| Key {
+        kind: kind::UNIX,
+        ..case.name(directory, name)
+    };
+    let mut expected = [socket("run", "a"), socket("work", "d")];
+    expected.sort();
+    assert_eq!(found, expected);
+    // A directory that is not there, and those that may be made anew.
+    let watched = |directory: &str, name: &str, there: bool| {
+        let watches = compiled.watches.iter();
+        watches
+            .filter(|watch| watch.path == case.at(directory))
+            .any(|watch| watch.names.contains(&(name.into(), there)))
+    };
+    assert!(watched("run", "missing", false));
+    assert!(watched("", "run", true));
 }
 
 #[test]

@@ -6,6 +6,8 @@
 mod files;
 mod network;
 mod processes;
+mod serve;
+mod unix;
 
 use std::{
     collections::HashMap,
@@ -57,6 +59,8 @@ fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) -> Found {
     files::perform(kept, operation, arguments)
         .or_else(|| network::perform(operation, arguments))
         .or_else(|| processes::perform(operation, arguments))
+        .or_else(|| serve::perform(kept, operation, arguments))
+        .or_else(|| unix::perform(kept, operation, arguments))
         .unwrap_or_else(|| panic!("no step `{operation}` takes {} arguments", arguments.len()))
 }
 

@@ -32,6 +32,7 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
         ("udp", [to, marker]) => udp(address(to), text(marker)),
         ("udp-mapped", [to, marker]) => udp(mapped(address(to)), text(marker)),
         ("udp-other-family", [to, marker]) => other_family(address(to), text(marker)),
+        ("udp-broadcast", [to, marker]) => broadcast(address(to), text(marker)),
         ("udp-connected", [to, marker]) => connected(address(to), text(marker)),
         ("udp-retarget", [first, to, marker]) => {
             retarget(address(first), address(to), text(marker))
@@ -52,7 +53,7 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
     })
 }
 
-fn address(argument: &OsStr) -> SocketAddr {
+pub(super) fn address(argument: &OsStr) -> SocketAddr {
     text(argument)
         .parse()
         .unwrap_or_else(|_| panic!("`{}` is no address", argument.display()))
@@ -107,6 +108,12 @@ fn udp(to: SocketAddr, marker: &str) -> Found {
 /// An IPv4 address given to an IPv6 socket.
 fn other_family(to: SocketAddr, marker: &str) -> Found {
     let socket = open(AddressFamily::Inet6, SockType::Datagram)?;
+    send_to(&socket, to, marker)
+}
+
+fn broadcast(to: SocketAddr, marker: &str) -> Found {
+    let socket = open(family(&to), SockType::Datagram)?;
+    setsockopt(&socket, sockopt::Broadcast, &true)?;
     send_to(&socket, to, marker)
 }
 
