@@ -7,6 +7,7 @@
 )]
 
 mod attack;
+mod caller;
 mod client;
 mod commands;
 mod demo;
@@ -23,6 +24,7 @@ mod outside;
 mod policies;
 mod repository;
 mod restart;
+mod strict;
 mod work;
 
 use std::{ffi::OsString, process::ExitCode, sync::mpsc, thread, time::Duration};
@@ -70,6 +72,8 @@ fn run() -> ExitCode {
         events::trials(),
         enroll::trials(),
         commands::trials(),
+        caller::trials(),
+        strict::trials(),
         demo::trials(),
         work::trials(),
         // Last: they end the daemon and start others.

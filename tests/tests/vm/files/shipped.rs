@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::chown, path::Path};
 
-use sandbox_daemon::proto::{Right, Start};
+use sandbox_daemon::proto::Right;
 
 use crate::{
     client,
@@ -14,7 +14,6 @@ crate::trials![
     credentials_do_not_exist_under_the_default_policy,
     what_runs_later_outside_is_read_only_under_the_default_policy,
     what_git_runs_later_is_read_only,
-    tools_start_under_the_strict_policy,
 ];
 
 const CREDENTIALS: [&str; 7] = [
@@ -129,21 +128,5 @@ async fn what_git_runs_later_is_read_only() {
     assert_eq!(ran.exited.denied, 4, "{ran:?}");
     for step in &steps[..2] {
         assert_eq!(host::attack(DEV, repository, step), "ok");
-    }
-}
-
-async fn tools_start_under_the_strict_policy() {
-    for (argv, says) in [
-        (["git", "--version"].as_slice(), "git version"),
-        (&["python3", "-c", "print('python', 1 + 1)"], "python 2"),
-        (&["node", "-e", "console.log('node', 1 + 1)"], "node 2"),
-        (&["sh", "-c", "ls -d . && id -un"], "dev"),
-    ] {
-        let spec = client::spec(DEV, client::named("strict"), workspace(DEV));
-        let start: Start = client::start(spec, argv);
-        let ran = client::run(&mut client::root().await, start).await;
-        assert_eq!(ran.code(), Some(0), "{argv:?}: {ran:?}");
-        let text = host::text(&ran.stdout);
-        assert!(text.contains(says), "{argv:?}: {text}");
     }
 }

@@ -18,20 +18,20 @@ use crate::{
 };
 
 const WORK: &str = "/srv/job/work";
-const SCRIPT: &str = "/srv/job/script";
+pub(crate) const SCRIPT: &str = "/srv/job/script";
 
 /// A piece of work.
-struct Job {
-    name: &'static str,
-    script: &'static str,
+pub(crate) struct Job {
+    pub(crate) name: &'static str,
+    pub(crate) script: &'static str,
     /// Files whose contents differ from run to run, by parts of their paths.
-    volatile: &'static [&'static str],
+    pub(crate) volatile: &'static [&'static str],
     /// Refusals that are inherent: operation and object.
-    refused: &'static [(&'static str, &'static str)],
+    pub(crate) refused: &'static [(&'static str, &'static str)],
 }
 
 impl Job {
-    const fn new(name: &'static str, script: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, script: &'static str) -> Self {
         Self {
             name,
             script,
@@ -98,7 +98,7 @@ struct Left {
     tree: BTreeMap<String, String>,
 }
 
-async fn compare(job: &Job, policy: PolicySource) {
+pub(crate) async fn compare(job: &Job, policy: PolicySource) {
     empty();
     fs::write(SCRIPT, job.script).unwrap();
     let start = Instant::now();

@@ -1,0 +1,193 @@
+//! What whoever starts a sandbox has and the sandbox must not get: the secrets
+//! in the environment of the calling shell, and privileges on the way of
+//! programs that give them to whoever starts them.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::fs::{PermissionsExt as _, chown},
+    process::{Output, Stdio},
+};
+
+use sandbox_daemon::proto::{EnrollRequest, Start, enroll_request, enroll_response::Response};
+
+use crate::{
+    client,
+    ground::{self, GROUND, WORK},
+    host::{self, DEV, ROOT, text},
+};
+
+crate::trials![
+    tokens_of_the_calling_shell_stay_outside,
+    programs_that_give_privileges_give_none,
+    a_setuid_program_of_an_enrolled_process_meets_the_walls,
+];
+
+const SECRETS: [&str; 16] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "CARGO_REGISTRY_TOKEN",
+    "GH_TOKEN",
+    "GITHUB_TOKEN",
+    "GITLAB_TOKEN",
+    "HF_TOKEN",
+    "NODE_AUTH_TOKEN",
+    "NPM_TOKEN",
+    "SLACK_BOT_TOKEN",
+    "SOME_COMPANYS_TOKEN",
+    "TWINE_PASSWORD",
+    "VAULT_TOKEN",
+    "ZZZ_TOKEN",
+];
+
+/// What every secret has.
+const DECOY: &str = "DECOY-VALUE-OF-";
+
+/// A shell of somebody with secrets runs a script in the workspace.
+fn shell(uid: u32, script: &str) -> Output {
+    let secrets = SECRETS.map(|name| (name, format!("{DECOY}{name}")));
+    host::command(uid, &["sh", "-c", script])
+        .current_dir(WORK)
+        .envs(secrets)
+        .env("EDITOR", "the-editor")
+        .output()
+        .unwrap()
+}
+
+async fn tokens_of_the_calling_shell_stay_outside() {
+    let show = "sh -c 'env; cat /proc/self/environ; sh -c env'";
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        for policy in ["default", "strict"] {
+            let output = shell(uid, &format!("sandbox run -v --policy {policy} -- {show}"));
+            assert!(output.status.success(), "{policy}: {output:?}");
+            let (out, error) = (text(&output.stdout), text(&output.stderr));
+            assert!(!out.contains(DECOY), "{policy}: {out}");
+            assert!(!error.contains(DECOY), "{policy}: {error}");
+            // The rest of the environment did come in.
+            assert_eq!(out.matches("EDITOR=the-editor").count(), 3, "{out}");
+            for name in SECRETS {
+                let inside = out.contains(&format!("{name}="));
+                assert!(!inside, "{policy}: {name}: {out}");
+                assert!(error.contains(name), "{policy}: {name}: {error}");
+            }
+        }
+        let out = text(&shell(uid, show).stdout);
+        for name in SECRETS {
+            let secret = format!("{name}={DECOY}{name}");
+            assert_eq!(out.matches(&secret).count(), 3, "{name}: {out}");
+        }
+    }
+}
+
+/// Copies of programs that give their user another's rights, in a place that
+/// sandboxes may read.
+fn privileged() {
+    ground::make(DEV);
+    for program in ["id", "cat", "tee"] {
+        let path = format!("{GROUND}/plain/root-{program}");
+        fs::copy(format!("/usr/bin/{program}"), &path).unwrap();
+        chown(&path, Some(ROOT), Some(ROOT)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+    }
+    let capable = format!("{GROUND}/plain/capable-cat");
+    fs::copy("/usr/bin/cat", &capable).unwrap();
+    host::output(ROOT, &["setcap", "cap_dac_override=ep", &capable]);
+    let roots = format!("{GROUND}/plain/roots");
+    fs::write(&roots, "only for root\n").unwrap();
+    fs::set_permissions(&roots, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+async fn programs_that_give_privileges_give_none() {
+    privileged();
+    let script = "plain/root-id -u; plain/root-id -g; plain/root-cat plain/roots 2>&1; \
+                  plain/capable-cat plain/roots 2>&1; true";
+    let outside = host::run_with(DEV, GROUND, &["sh", "-c", script], "");
+    let privileged = "0\n0\nonly for root\nonly for root\n";
+    assert_eq!(text(&outside.stdout), privileged, "{outside:?}");
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start(ground::spec(DEV), &["sh", "-c", script])
+    };
+    let ran = client::run(&mut client::root().await, start).await;
+    let refused = [
+        "1000",
+        "1000",
+        "plain/root-cat: plain/roots: Permission denied",
+        // The kernel rather starts nothing than a program that needs a
+        // capability and goes without.
+        "sh: 1: plain/capable-cat: Operation not permitted",
+    ];
+    assert_eq!(ran.lines(), refused, "{ran:?}");
+    // No wall was needed.
+    assert_eq!(ran.told(), (0, 0), "{ran:?}");
+}
+
+async fn a_setuid_program_of_an_enrolled_process_meets_the_walls() {
+    privileged();
+    let script = "read go; plain/root-id -u; plain/root-cat secret/key 2>&1; \
+                  echo attacked | plain/root-tee -a plain/file 2>&1 >/dev/null; true";
+    let outside = host::run_with(DEV, GROUND, &["sh", "-c", script], "go\n");
+    let through = "0\ncontent of secret/key\n";
+    assert_eq!(text(&outside.stdout), through, "{outside:?}");
+    let written = fs::read_to_string(format!("{GROUND}/plain/file")).unwrap();
+    assert!(written.contains("attacked"), "{written}");
+
+    privileged();
+    let mut child = host::command(DEV, &["sh", "-c", script])
+        .current_dir(GROUND)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let request = EnrollRequest {
+        sandbox: Some(enroll_request::Sandbox::Inline(ground::spec(DEV))),
+        pid: child.id(),
+        ..EnrollRequest::default()
+    };
+    let mut client = client::root().await;
+    let mut stream = client.enroll(request).await.unwrap().into_inner();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"go\n").unwrap();
+    let mut denials = Vec::new();
+    let mut denied = 0;
+    while let Some(message) = stream.message().await.unwrap() {
+        match message.response {
+            Some(Response::Denial(denial)) => denials.push(denial),
+            Some(Response::Ended(ended)) => denied = ended.denied,
+            Some(Response::Enrolled(_)) => {}
+            other => panic!("{other:?} came"),
+        }
+    }
+    let mut said = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    let refused = "0\n\
+                   plain/root-cat: secret/key: No such file or directory\n\
+                   plain/root-tee: plain/file: Permission denied\n";
+    assert_eq!(said, refused);
+    child.wait().unwrap();
+    let refusals: Vec<_> = denials
+        .iter()
+        .map(|it| {
+            let object = it.object_display.as_str();
+            (it.operation.as_str(), object, it.rule.as_str(), it.uid)
+        })
+        .collect();
+    // Events have the user who started it, not the one it acts as.
+    let expected = [
+        ("open", "/srv/ground/secret/key", "/srv/ground/secret", DEV),
+        ("open", "/srv/ground/plain/file", "/", DEV),
+    ];
+    assert_eq!(refusals, expected, "{denials:?}");
+    assert_eq!(denied, 2);
+    let written = fs::read_to_string(format!("{GROUND}/plain/file")).unwrap();
+    assert!(!written.contains("attacked"), "{written}");
+}
