@@ -124,10 +124,6 @@ words! {
         Schedule = 35 "setscheduler",
         /// prlimit(2).
         Limit = 36 "prlimit",
-        /// `move_pages(2)`, `migrate_pages(2)`.
-        Move = 37 "move_pages",
-        /// setpgid(2).
-        Group = 38 "setpgid",
         /// Of a [`Facility`].
         Use = 39 "use",
     }
@@ -152,20 +148,16 @@ words! {
         KernelLog = 7 "kernel log",
         /// `init_module(2)` and its kin, and modules that a call asks for.
         KernelModule = 8 "kernel module",
-        /// Firmware, kernel images and keys that a call has the kernel read.
-        KernelFile = 9 "kernel file",
         /// `add_key(2)`, `request_key(2)`, keyctl(2).
         Keyring = 10 "keyring",
-        /// settimeofday(2), `clock_settime(2)`.
-        Clock = 11 "clock",
         /// quotactl(2).
         Quota = 12 "quota",
-        /// shmget(2) and its kin; the detail is the identifier.
-        SharedMemory = 13 "System V shared memory",
-        /// semget(2) and its kin, likewise.
-        Semaphores = 14 "System V semaphores",
-        /// msgget(2) and its kin, likewise.
-        MessageQueue = 15 "System V message queue",
+        /// shmget(2), semget(2), msgget(2) and their kin; the detail is the
+        /// identifier.
+        Ipc = 13 "System V object",
+        /// `F_SETOWN` and its kin; the detail is the process, or minus the group,
+        /// that signals would go to.
+        SignalOwner = 14 "owner of signals",
         /// A descriptor that is no file of a path: a socket from outside.
         Descriptor = 16 "descriptor",
     }

@@ -20,9 +20,10 @@ offsets! {
     DENTRY__D_PARENT DENTRY__D_INODE DENTRY__D_SB DENTRY__D_NAME_NAME
     INODE__I_INO INODE__I_GENERATION INODE__I_MODE
     SUPER_BLOCK__S_DEV SUPER_BLOCK__S_ROOT SUPER_BLOCK__S_MAGIC SUPER_BLOCK__S_FLAGS
-    FILE__F_PATH_DENTRY FILE__F_MODE FILE__PRIVATE_DATA
-    PATH__DENTRY
+    FILE__F_PATH_DENTRY FILE__F_MODE FILE__PRIVATE_DATA PATH__DENTRY VFSMOUNT__MNT_ROOT QSTR__NAME
     TASK_STRUCT__MM MM_STRUCT__EXE_FILE TASK_STRUCT__TGID TASK_STRUCT__COMM
+    TASK_STRUCT__GROUP_LEADER TASK_STRUCT__THREAD_PID PID__LEVEL PID__NUMBERS
+    TASK_STRUCT__CRED TASK_STRUCT__REAL_CRED USER_NAMESPACE__LEVEL KERN_IPC_PERM__ID
     TASK_STRUCT__CGROUPS CSS_SET__DFL_CGRP CGROUP__LEVEL CGROUP__ANCESTORS CGROUP__KN
     KERNFS_NODE__ID
     SOCKET__SK SOCK__SK_CGRP_DATA_CGROUP SOCK__SK_FAMILY SOCK__SK_NUM
@@ -68,6 +69,7 @@ kernel_pointer! {
     SuperBlock: "super_block"
     File: "file"
     Path: "path"
+    Mount: "vfsmount"
 }
 
 /// Types that hooks have as arguments.
@@ -85,7 +87,7 @@ macro_rules! argument {
     };
 }
 
-argument! { Dentry File Path }
+argument! { Dentry File Mount Path SuperBlock }
 
 // SAFETY, for every `load` below: the newtype is made from a hook's argument
 // or a member of that type only, and the offset is that member's.
@@ -222,21 +224,30 @@ impl Path {
     }
 }
 
+impl Mount {
+    #[inline(always)]
+    pub fn root(self) -> Dentry {
+        Dentry(unsafe { load(self.0, &VFSMOUNT__MNT_ROOT) })
+    }
+}
+
 /// Loads by probe, for what the verifier's pointer types do not reach: the
 /// event writer, which runs once a refusal is decided, and other processes and
 /// sockets.
 pub mod probe {
-    use aya_ebpf::helpers::bpf_probe_read_kernel;
+    use aya_ebpf::helpers::{bpf_probe_read_kernel, generated::bpf_probe_read_kernel_str};
     use sandbox_common::UNIX_BYTES;
 
     use super::{
         CGROUP__ANCESTORS, CGROUP__KN, CGROUP__LEVEL, CSS_SET__DFL_CGRP, DENTRY__D_INODE,
         DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY, Global,
-        INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, KERNFS_NODE__ID, MM_STRUCT__EXE_FILE,
-        SOCK__SK_CGRP_DATA_CGROUP, SOCK__SK_FAMILY, SOCK__SK_NUM, SOCKET__SK, SUPER_BLOCK__S_DEV,
-        SUPER_BLOCK__S_MAGIC, TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__MM,
-        TASK_STRUCT__TGID, UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR,
-        UNIX_SOCK__PATH_DENTRY,
+        INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, KERN_IPC_PERM__ID, KERNFS_NODE__ID,
+        MM_STRUCT__EXE_FILE, PID__LEVEL, PID__NUMBERS, QSTR__NAME, SOCK__SK_CGRP_DATA_CGROUP,
+        SOCK__SK_FAMILY, SOCK__SK_NUM, SOCKET__SK, SUPER_BLOCK__S_DEV, SUPER_BLOCK__S_MAGIC,
+        TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__CRED, TASK_STRUCT__GROUP_LEADER,
+        TASK_STRUCT__MM, TASK_STRUCT__REAL_CRED, TASK_STRUCT__TGID, TASK_STRUCT__THREAD_PID,
+        UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY,
+        USER_NAMESPACE__LEVEL,
     };
 
     #[inline(always)]
@@ -303,6 +314,49 @@ pub mod probe {
     #[inline(always)]
     pub fn tgid(task: u64) -> u32 {
         read(task, &TASK_STRUCT__TGID)
+    }
+
+    /// The same as the process itself has it, in its pid namespace.
+    #[inline(always)]
+    pub fn own_tgid(task: u64) -> u32 {
+        // `struct upid`: the number, and the namespace.
+        const UPID: u64 = 16;
+        let leader: u64 = read(task, &TASK_STRUCT__GROUP_LEADER);
+        let pid: u64 = read(leader, &TASK_STRUCT__THREAD_PID);
+        let level: u32 = read(pid, &PID__LEVEL);
+        read(pid + u64::from(level) * UPID, &PID__NUMBERS)
+    }
+
+    /// Credentials that a task acts with, and its own.
+    #[inline(always)]
+    pub fn credentials(task: u64) -> (u64, u64) {
+        (
+            read(task, &TASK_STRUCT__CRED),
+            read(task, &TASK_STRUCT__REAL_CRED),
+        )
+    }
+
+    /// How many user namespaces a user namespace is below the first.
+    #[inline(always)]
+    pub fn user_namespace_level(namespace: u64) -> u32 {
+        read(namespace, &USER_NAMESPACE__LEVEL)
+    }
+
+    /// The identifier of a System V object.
+    #[inline(always)]
+    pub fn ipc_id(object: u64) -> u32 {
+        read(object, &KERN_IPC_PERM__ID)
+    }
+
+    /// The first 15 bytes of a `struct qstr`, padded with zeros.
+    #[inline(always)]
+    pub fn short_name(name: u64) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let address: u64 = read(name, &QSTR__NAME);
+        // SAFETY: the helper checks the address and writes at most 16 bytes.
+        let copied =
+            unsafe { bpf_probe_read_kernel_str((&raw mut bytes).cast(), 16, address as *const _) };
+        if copied < 0 { [0; 16] } else { bytes }
     }
 
     #[inline(always)]

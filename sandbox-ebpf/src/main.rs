@@ -23,7 +23,7 @@ use aya_ebpf::{
     macros::{cgroup_skb, cgroup_sock, cgroup_sock_addr, lsm},
     programs::{LsmContext, SkBuffContext, SockAddrContext, SockContext},
 };
-use sandbox_common::Operation;
+use sandbox_common::{Facility, Operation};
 
 // The file wall.
 
@@ -193,12 +193,207 @@ pub fn task_alloc(ctx: LsmContext) -> i32 {
 
 #[lsm(hook = "task_kill")]
 pub fn task_kill(ctx: LsmContext) -> i32 {
-    scope::signal(&ctx)
+    scope::process::signal(&ctx)
+}
+
+#[lsm(hook = "ptrace_access_check")]
+pub fn ptrace_access_check(ctx: LsmContext) -> i32 {
+    scope::process::inspect(&ctx)
+}
+
+#[lsm(hook = "ptrace_traceme")]
+pub fn ptrace_traceme(ctx: LsmContext) -> i32 {
+    scope::process::other(&ctx, Operation::Ptrace)
+}
+
+#[lsm(hook = "task_setnice")]
+pub fn task_setnice(ctx: LsmContext) -> i32 {
+    scope::process::other(&ctx, Operation::Priority)
+}
+
+#[lsm(hook = "task_setioprio")]
+pub fn task_setioprio(ctx: LsmContext) -> i32 {
+    scope::process::other(&ctx, Operation::Priority)
+}
+
+#[lsm(hook = "task_setscheduler")]
+pub fn task_setscheduler(ctx: LsmContext) -> i32 {
+    scope::process::other(&ctx, Operation::Schedule)
+}
+
+#[lsm(hook = "task_setrlimit")]
+pub fn task_setrlimit(ctx: LsmContext) -> i32 {
+    scope::process::other(&ctx, Operation::Limit)
+}
+
+#[lsm(hook = "capable")]
+pub fn capable(ctx: LsmContext) -> i32 {
+    scope::privilege::capability(&ctx)
 }
 
 #[lsm(hook = "userns_create")]
 pub fn userns_create(ctx: LsmContext) -> i32 {
-    scope::user_namespace(&ctx)
+    scope::kernel::user_namespace(&ctx)
+}
+
+#[lsm(hook = "inode_init_security_anon")]
+pub fn inode_init_security_anon(ctx: LsmContext) -> i32 {
+    scope::kernel::anonymous_inode(&ctx)
+}
+
+#[lsm(hook = "key_alloc")]
+pub fn key_alloc(ctx: LsmContext) -> i32 {
+    scope::kernel::key(&ctx)
+}
+
+#[lsm(hook = "key_permission")]
+pub fn key_permission(ctx: LsmContext) -> i32 {
+    scope::kernel::key(&ctx)
+}
+
+#[lsm(hook = "uring_allowed")]
+pub fn uring_allowed(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::IoUring)
+}
+
+#[lsm(hook = "uring_override_creds")]
+pub fn uring_override_creds(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::IoUring)
+}
+
+#[lsm(hook = "uring_sqpoll")]
+pub fn uring_sqpoll(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::IoUring)
+}
+
+#[lsm(hook = "uring_cmd")]
+pub fn uring_cmd(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::IoUring)
+}
+
+#[lsm(hook = "bpf")]
+pub fn bpf(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::Bpf)
+}
+
+#[lsm(hook = "perf_event_open")]
+pub fn perf_event_open(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::Perf)
+}
+
+#[lsm(hook = "syslog")]
+pub fn syslog(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::KernelLog)
+}
+
+#[lsm(hook = "kernel_module_request")]
+pub fn kernel_module_request(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::KernelModule)
+}
+
+#[lsm(hook = "quotactl")]
+pub fn quotactl(_: LsmContext) -> i32 {
+    scope::kernel::facility(Facility::Quota)
+}
+
+#[lsm(hook = "sb_mount")]
+pub fn sb_mount(ctx: LsmContext) -> i32 {
+    scope::mount::on_second_path(&ctx)
+}
+
+#[lsm(hook = "move_mount")]
+pub fn move_mount(ctx: LsmContext) -> i32 {
+    scope::mount::on_second_path(&ctx)
+}
+
+#[lsm(hook = "sb_pivotroot")]
+pub fn sb_pivotroot(ctx: LsmContext) -> i32 {
+    scope::mount::on_second_path(&ctx)
+}
+
+#[lsm(hook = "sb_kern_mount")]
+pub fn sb_kern_mount(ctx: LsmContext) -> i32 {
+    scope::mount::file_system(&ctx)
+}
+
+#[lsm(hook = "sb_remount")]
+pub fn sb_remount(ctx: LsmContext) -> i32 {
+    scope::mount::file_system(&ctx)
+}
+
+#[lsm(hook = "sb_umount")]
+pub fn sb_umount(ctx: LsmContext) -> i32 {
+    scope::mount::unmount(&ctx)
+}
+
+#[lsm(hook = "path_chroot")]
+pub fn path_chroot(ctx: LsmContext) -> i32 {
+    scope::mount::chroot(&ctx)
+}
+
+#[lsm(hook = "shm_alloc_security")]
+pub fn shm_alloc_security(ctx: LsmContext) -> i32 {
+    scope::ipc::made(&ctx)
+}
+
+#[lsm(hook = "shm_free_security")]
+pub fn shm_free_security(ctx: LsmContext) -> i32 {
+    scope::ipc::freed(&ctx)
+}
+
+#[lsm(hook = "sem_alloc_security")]
+pub fn sem_alloc_security(ctx: LsmContext) -> i32 {
+    scope::ipc::made(&ctx)
+}
+
+#[lsm(hook = "sem_free_security")]
+pub fn sem_free_security(ctx: LsmContext) -> i32 {
+    scope::ipc::freed(&ctx)
+}
+
+#[lsm(hook = "msg_queue_alloc_security")]
+pub fn msg_queue_alloc_security(ctx: LsmContext) -> i32 {
+    scope::ipc::made(&ctx)
+}
+
+#[lsm(hook = "msg_queue_free_security")]
+pub fn msg_queue_free_security(ctx: LsmContext) -> i32 {
+    scope::ipc::freed(&ctx)
+}
+
+#[lsm(hook = "ipc_permission")]
+pub fn ipc_permission(ctx: LsmContext) -> i32 {
+    scope::ipc::used(&ctx)
+}
+
+#[lsm(hook = "shm_shmctl")]
+pub fn shm_shmctl(ctx: LsmContext) -> i32 {
+    scope::ipc::used(&ctx)
+}
+
+#[lsm(hook = "sem_semctl")]
+pub fn sem_semctl(ctx: LsmContext) -> i32 {
+    scope::ipc::used(&ctx)
+}
+
+#[lsm(hook = "msg_queue_msgctl")]
+pub fn msg_queue_msgctl(ctx: LsmContext) -> i32 {
+    scope::ipc::used(&ctx)
+}
+
+#[lsm(hook = "file_fcntl")]
+pub fn file_fcntl(ctx: LsmContext) -> i32 {
+    scope::process::set_owner(&ctx)
+}
+
+#[lsm(hook = "file_ioctl")]
+pub fn file_ioctl(ctx: LsmContext) -> i32 {
+    scope::process::set_owner_by_ioctl(&ctx)
+}
+
+#[lsm(hook = "file_ioctl_compat")]
+pub fn file_ioctl_compat(ctx: LsmContext) -> i32 {
+    scope::process::set_owner_by_ioctl(&ctx)
 }
 
 // What the daemon asks a kernel with.

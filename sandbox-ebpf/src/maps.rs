@@ -46,6 +46,11 @@ pub static SEED: Array<u64, 1> = Array::new();
 #[btf_map]
 pub static LENT: HashMap<Lent, u8, 16384> = HashMap::new();
 
+/// System V object (`struct kern_ipc_perm`) -> the sandbox that made it. Those
+/// of everybody else are not in here.
+#[btf_map]
+pub static IPC_OWNERS: HashMap<u64, u64, 16384> = HashMap::new();
+
 /// Depth of a sandbox's cgroup; the host's root is 0.
 #[unsafe(no_mangle)]
 pub static SANDBOX_LEVEL: Global<u32> = Global::new(0);

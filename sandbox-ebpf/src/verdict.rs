@@ -70,6 +70,12 @@ pub fn process(member: &Member, reason: Reason, task: u64) -> i32 {
     errno(header, reason)
 }
 
+/// Refuses what was only asked about: no event.
+#[inline(always)]
+pub fn silent(member: &Member, reason: Reason) -> i32 {
+    errno(member.header(), reason)
+}
+
 /// Refuses the use of a part of the kernel; for `detail` see [`Facility`].
 #[inline(always)]
 pub fn facility(member: &Member, reason: Reason, facility: Facility, detail: u32) -> i32 {

@@ -162,10 +162,12 @@ fn object(target: Target, mounts: &mut Mounts) -> Object {
             let name = capability_name(number).map(str::to_owned);
             Object::Capability(name.unwrap_or_else(|| format!("capability {number}")))
         }
-        Target::Facility(
-            facility @ (Facility::SharedMemory | Facility::Semaphores | Facility::MessageQueue),
-            id,
-        ) => Object::Facility(format!("{} {id}", facility.as_str())),
+        Target::Facility(Facility::Ipc, id) => {
+            Object::Facility(format!("{} {id}", Facility::Ipc.as_str()))
+        }
+        Target::Facility(facility @ Facility::SignalOwner, to) if to != 0 => {
+            Object::Facility(format!("{} {}", facility.as_str(), to.cast_signed()))
+        }
         Target::Facility(facility, _) => Object::Facility(facility.as_str().into()),
     }
 }

@@ -83,6 +83,9 @@ pub fn compile(
         Listen::Loopback => {}
         Listen::Any => flags |= header::LISTEN_ANY,
     }
+    if policy.scope.user_namespaces {
+        flags |= header::USER_NAMESPACES;
+    }
     for direct in &policy.network.direct {
         compiler.direct(direct.address, direct.port.unwrap_or(0));
     }

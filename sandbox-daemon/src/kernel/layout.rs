@@ -4,7 +4,7 @@
 use super::btf::{Btf, BtfError};
 
 /// Constant, structure, member, and its size in bytes; 0: an array of any size.
-const MEMBERS: [(&str, &str, &str, u32); 33] = [
+const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("DENTRY__D_PARENT", "dentry", "d_parent", 8),
     ("DENTRY__D_INODE", "dentry", "d_inode", 8),
     ("DENTRY__D_SB", "dentry", "d_sb", 8),
@@ -20,6 +20,21 @@ const MEMBERS: [(&str, &str, &str, u32); 33] = [
     ("FILE__F_MODE", "file", "f_mode", 4),
     ("FILE__PRIVATE_DATA", "file", "private_data", 8),
     ("PATH__DENTRY", "path", "dentry", 8),
+    ("VFSMOUNT__MNT_ROOT", "vfsmount", "mnt_root", 8),
+    ("QSTR__NAME", "qstr", "name", 8),
+    (
+        "TASK_STRUCT__GROUP_LEADER",
+        "task_struct",
+        "group_leader",
+        8,
+    ),
+    ("TASK_STRUCT__THREAD_PID", "task_struct", "thread_pid", 8),
+    ("PID__LEVEL", "pid", "level", 4),
+    ("PID__NUMBERS", "pid", "numbers", 0),
+    ("TASK_STRUCT__CRED", "task_struct", "cred", 8),
+    ("TASK_STRUCT__REAL_CRED", "task_struct", "real_cred", 8),
+    ("USER_NAMESPACE__LEVEL", "user_namespace", "level", 4),
+    ("KERN_IPC_PERM__ID", "kern_ipc_perm", "id", 4),
     ("TASK_STRUCT__MM", "task_struct", "mm", 8),
     ("MM_STRUCT__EXE_FILE", "mm_struct", "exe_file", 8),
     ("TASK_STRUCT__TGID", "task_struct", "tgid", 4),

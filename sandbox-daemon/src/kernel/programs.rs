@@ -115,7 +115,57 @@ const NETWORK: &[Entry] = &[
     lsm("unix_may_send"),
 ];
 
-const SCOPE: &[Entry] = &[lsm("task_alloc"), lsm("task_kill"), lsm("userns_create")];
+const SCOPE: &[Entry] = &[
+    // Other processes.
+    lsm("task_alloc"),
+    lsm("task_kill"),
+    lsm("ptrace_access_check"),
+    lsm("ptrace_traceme"),
+    lsm("task_setnice"),
+    lsm("task_setioprio"),
+    lsm("task_setscheduler"),
+    lsm("task_setrlimit"),
+    lsm("file_fcntl"),
+    lsm("file_ioctl"),
+    lsm("file_ioctl_compat"),
+    // System V objects. Without the hooks that free them, what is known of them
+    // is corrected when their addresses are used again.
+    lsm("shm_alloc_security"),
+    newer("shm_free_security"),
+    lsm("sem_alloc_security"),
+    newer("sem_free_security"),
+    lsm("msg_queue_alloc_security"),
+    newer("msg_queue_free_security"),
+    lsm("ipc_permission"),
+    lsm("shm_shmctl"),
+    lsm("sem_semctl"),
+    lsm("msg_queue_msgctl"),
+    // Privileges and the kernel.
+    lsm("capable"),
+    lsm("userns_create"),
+    lsm("inode_init_security_anon"),
+    // 6.18 asks before anything is made.
+    newer("uring_allowed"),
+    // Of a ring that came from outside.
+    lsm("uring_override_creds"),
+    lsm("uring_sqpoll"),
+    lsm("uring_cmd"),
+    lsm("key_alloc"),
+    lsm("key_permission"),
+    lsm("bpf"),
+    lsm("perf_event_open"),
+    lsm("syslog"),
+    lsm("kernel_module_request"),
+    lsm("quotactl"),
+    // Mounts.
+    lsm("sb_mount"),
+    lsm("move_mount"),
+    lsm("sb_pivotroot"),
+    lsm("sb_kern_mount"),
+    lsm("sb_remount"),
+    lsm("sb_umount"),
+    lsm("path_chroot"),
+];
 
 const WALLS: [(Wall, &[Entry]); 3] = [
     (Wall::Files, FILES),

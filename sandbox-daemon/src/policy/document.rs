@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::diagnostic::{Diagnostics, Report, Source, Span};
 use super::entries::{read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
-use super::model::{Access, Direct, HostRule, Listen, Mode, NetworkMode};
+use super::model::{Access, Direct, HostRule, Listen, Mode, NetworkMode, Scope};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets};
 use super::table::{self, Item, Table, unknown_word};
@@ -23,6 +23,7 @@ pub struct Document {
     pub(super) mode: Mode,
     pub(super) files: Vec<FileEntry>,
     pub(super) network: NetworkTable,
+    pub(super) scope: Scope,
     pub(super) env: EnvTable,
     pub(super) warnings: Diagnostics,
 }
@@ -129,14 +130,15 @@ fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
             .table("network", report)
             .map(|it| read_network(it, report))
             .unwrap_or_default(),
+        scope: root
+            .table("scope", report)
+            .map(|it| read_scope(it, report))
+            .unwrap_or_default(),
         env: read_env(root.table("env", report), sets, report),
         warnings: Diagnostics::default(),
     };
     // Only text: checked, and of no consequence.
     let _ = root.string("description", report);
-    if let Some(scope) = root.table("scope", report) {
-        read_scope(scope, report);
-    }
     document
 }
 

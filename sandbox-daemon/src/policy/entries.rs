@@ -6,7 +6,7 @@ use super::MAX_RULES;
 use super::diagnostic::{Fault, Report, Span};
 use super::document::{EnvTable, FileEntry, NetworkTable, Segment};
 use super::environment::VariablePattern;
-use super::model::{Access, Listen, NetworkMode};
+use super::model::{Access, Listen, NetworkMode, Scope};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets, variable_fault};
 use super::table::{Item, Table, unknown_word};
@@ -174,20 +174,24 @@ fn read_unix(table: Table<'_>, report: &mut Report<'_>) -> Vec<(Pattern, Item)> 
     sockets
 }
 
-pub(super) fn read_scope(table: Table<'_>, report: &mut Report<'_>) {
+/// What is softer is warned of where it is asked for: whoever reads the policy
+/// later sees the name alone.
+pub(super) fn read_scope(table: Table<'_>, report: &mut Report<'_>) -> Scope {
     table.expect_keys(&["allow"], |_| None, report);
+    let mut scope = Scope::default();
     for item in table.strings("allow", report) {
-        if SOFTENINGS.contains(&item.text.as_str()) {
-            let message = format!("`{}` has no effect in this version", item.text);
-            report.warning(
-                item.span,
-                &message,
-                Some("there is nothing yet that it would soften"),
-            );
-        } else {
-            unknown_word("allow", &item, &SOFTENINGS, report);
+        match item.text.as_str() {
+            "userns" => {
+                scope.user_namespaces = true;
+                let message = "`userns` opens parts of the kernel that only root reaches otherwise";
+                let hint = "leave it out unless browsers or rootless builds need it; mounts stay \
+                            refused, the kernel's bugs are nearer";
+                report.warning(item.span, message, Some(hint));
+            }
+            _ => unknown_word("allow", &item, &SOFTENINGS, report),
         }
     }
+    scope
 }
 
 pub(super) fn read_env(table: Option<Table<'_>>, sets: &Sets, report: &mut Report<'_>) -> EnvTable {

@@ -25,7 +25,7 @@ pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
 pub use model::{
     Access, Direct, FileRule, HostPattern, HostRule, Listen, Mode, NamePattern, Network,
-    NetworkMode, Place, Policy,
+    NetworkMode, Place, Policy, Scope,
 };
 pub use pattern::Expansion;
 pub use resolve::Additions;

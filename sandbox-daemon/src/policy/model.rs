@@ -210,6 +210,13 @@ pub struct Network {
     pub listen: Listen,
 }
 
+/// What is let through beyond the sandbox's own processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Scope {
+    /// User namespaces, and what their owner may do in them; no mounts.
+    pub user_namespaces: bool,
+}
+
 /// A resolved policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -224,6 +231,8 @@ pub struct Policy {
     pub files: Vec<FileRule>,
     /// The network wall.
     pub network: Network,
+    /// The scope wall.
+    pub scope: Scope,
     /// The environment of what is started.
     pub env: Environment,
     /// The directory that is worked in: others may have filled it, so what
@@ -246,11 +255,20 @@ impl Policy {
             mode,
             files,
             network,
+            scope: Scope::default(),
             env,
             workspace: None,
         };
         policy.digest = digest::of(&policy);
         policy
+    }
+
+    /// The same with a softer scope wall.
+    #[must_use]
+    pub fn with_scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self.digest = digest::of(&self);
+        self
     }
 
     /// The rule that decides about a path, by names alone: symbolic links,

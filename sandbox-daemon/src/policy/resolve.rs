@@ -77,7 +77,7 @@ impl Document {
         }
         Ok(Policy {
             workspace,
-            ..Policy::new(self.name.clone(), self.mode, rules, network, env)
+            ..Policy::new(self.name.clone(), self.mode, rules, network, env).with_scope(self.scope)
         })
     }
 }

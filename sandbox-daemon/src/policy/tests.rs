@@ -308,8 +308,9 @@ fn scope_takes_known_names() {
         ["unknown allow `usernss`", "unknown allow `x`"]
     );
     assert!(
-        warned(&format!("{WORKSPACE}[scope]\nallow = [\"userns\"]\n"))
-            .contains(&"`userns` has no effect in this version".to_owned())
+        warned(&format!("{WORKSPACE}[scope]\nallow = [\"userns\"]\n")).contains(
+            &"`userns` opens parts of the kernel that only root reaches otherwise".to_owned()
+        )
     );
 }
 

@@ -1,12 +1,17 @@
 //! The scope wall: nothing reaches out of the sandbox through other processes,
 //! privileges, or the rest of the kernel.
 
-mod kernel;
-mod process;
+pub mod ipc;
+pub mod kernel;
+pub mod mount;
+pub mod privilege;
+pub mod process;
 
-use aya_ebpf::{helpers::generated::bpf_get_current_task, programs::LsmContext};
-pub use kernel::user_namespace;
-pub use process::signal;
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{bpf_probe_read_kernel, generated::bpf_get_current_task},
+    programs::LsmContext,
+};
 use sandbox_common::{Operation, Right, builtin};
 
 use crate::verdict::{self, Errno, Reason};
@@ -40,6 +45,16 @@ pub fn alloc(ctx: &LsmContext) -> i32 {
     let reason = reason(Operation::Clone, builtin::LEAVING);
     // SAFETY: the helper takes no arguments.
     verdict::process(&member, reason, unsafe { bpf_get_current_task() })
+}
+
+/// An argument that may be null. To the verifier a hook's pointer never is: it
+/// takes the question away, and whatever was to be done without one with it. Read
+/// like any other memory it is a number.
+#[inline(always)]
+fn nullable(ctx: &LsmContext, n: usize) -> u64 {
+    let arguments: *const u64 = ctx.as_ptr().cast();
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(arguments.wrapping_add(n)) }.unwrap_or(0)
 }
 
 #[inline(always)]

@@ -166,7 +166,8 @@ pub(crate) async fn check_as(uid: u32, cases: &[Case]) {
     }
 }
 
-fn control(uid: u32, case: &Case) {
+/// Performs an attack outside.
+pub(crate) fn control(uid: u32, case: &Case) {
     if case.control == Control::None {
         return;
     }

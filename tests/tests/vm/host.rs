@@ -4,12 +4,14 @@
 use std::{
     fs,
     io::Write as _,
-    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
+    os::unix::{fs::MetadataExt as _, net::UnixStream, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::LazyLock,
     time::{Duration, Instant},
 };
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use crate::client;
 
@@ -130,6 +132,13 @@ pub(crate) fn cgroup(pid: u32) -> String {
         .strip_prefix("0::/")
         .unwrap_or("")
         .to_owned()
+}
+
+/// The daemon's process.
+pub(crate) fn daemon() -> u32 {
+    let socket = UnixStream::connect(client::SOCKET).unwrap();
+    let peer = getsockopt(&socket, PeerCredentials).unwrap();
+    peer.pid().cast_unsigned()
 }
 
 /// Cgroups of sandboxes.

@@ -24,6 +24,7 @@ mod outside;
 mod policies;
 mod repository;
 mod restart;
+mod scope;
 mod strict;
 mod work;
 
@@ -66,6 +67,7 @@ fn run() -> ExitCode {
     let trials = [
         files::trials(),
         network::trials(),
+        scope::trials(),
         policies::trials(),
         repository::trials(),
         lifecycle::trials(),

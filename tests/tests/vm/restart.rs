@@ -11,10 +11,7 @@ use std::{
 };
 
 use nix::{
-    sys::{
-        signal::{Signal, kill},
-        socket::{getsockopt, sockopt::PeerCredentials},
-    },
+    sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use sandbox_daemon::proto::{EnrollRequest, ListSandboxesRequest, enroll_request};
@@ -36,9 +33,7 @@ crate::trials![
 const PINS: &str = "/sys/fs/bpf/sandboxd";
 
 fn daemon() -> Pid {
-    let socket = UnixStream::connect(SOCKET).unwrap();
-    let peer = getsockopt(&socket, PeerCredentials).unwrap();
-    Pid::from_raw(peer.pid())
+    Pid::from_raw(host::daemon().cast_signed())
 }
 
 fn start(log: &str) -> Child {

@@ -4,8 +4,10 @@
 //! the name of the error.
 
 mod files;
+mod kernel;
 mod network;
 mod processes;
+mod scope;
 mod serve;
 mod unix;
 
@@ -61,6 +63,8 @@ fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) -> Found {
         .or_else(|| processes::perform(operation, arguments))
         .or_else(|| serve::perform(kept, operation, arguments))
         .or_else(|| unix::perform(kept, operation, arguments))
+        .or_else(|| scope::perform(operation, arguments))
+        .or_else(|| kernel::perform(kept, operation, arguments))
         .unwrap_or_else(|| panic!("no step `{operation}` takes {} arguments", arguments.len()))
 }
 
