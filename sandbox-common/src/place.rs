@@ -29,6 +29,10 @@ pub mod kind {
     pub const NET6: u32 = 7;
     /// A Unix socket: `dev`, `ino` of its directory, `extra` = hash of its name.
     pub const UNIX: u32 = 8;
+    /// A character device that the policy opens: `dev` = its number.
+    pub const DEVICE: u32 = 9;
+    /// A file system of pseudo-terminals that is the sandbox's own: `dev`.
+    pub const TERMINALS: u32 = 10;
 }
 
 /// The bits of a value of a place.
@@ -80,6 +84,16 @@ pub struct Key {
     pub ino: u64,
     /// See [`kind`].
     pub extra: u64,
+}
+
+impl Key {
+    /// All zeros.
+    pub const ZERO: Self = Self {
+        kind: 0,
+        dev: 0,
+        ino: 0,
+        extra: 0,
+    };
 }
 
 /// A file that a sandbox was given open: it may look at it.

@@ -18,7 +18,7 @@ macro_rules! offsets {
 // Named STRUCT__MEMBER; the daemon's `kernel::layout` resolves each.
 offsets! {
     DENTRY__D_PARENT DENTRY__D_INODE DENTRY__D_SB DENTRY__D_NAME_NAME
-    INODE__I_INO INODE__I_GENERATION INODE__I_MODE
+    INODE__I_INO INODE__I_GENERATION INODE__I_MODE INODE__I_RDEV
     SUPER_BLOCK__S_DEV SUPER_BLOCK__S_ROOT SUPER_BLOCK__S_MAGIC SUPER_BLOCK__S_FLAGS
     FILE__F_PATH_DENTRY FILE__F_MODE FILE__PRIVATE_DATA PATH__DENTRY VFSMOUNT__MNT_ROOT QSTR__NAME
     TASK_STRUCT__MM MM_STRUCT__EXE_FILE TASK_STRUCT__TGID TASK_STRUCT__COMM
@@ -26,7 +26,7 @@ offsets! {
     TASK_STRUCT__CRED TASK_STRUCT__REAL_CRED USER_NAMESPACE__LEVEL KERN_IPC_PERM__ID
     TASK_STRUCT__CGROUPS CSS_SET__DFL_CGRP CGROUP__LEVEL CGROUP__ANCESTORS CGROUP__KN
     KERNFS_NODE__ID
-    SOCKET__SK SOCK__SK_CGRP_DATA_CGROUP SOCK__SK_FAMILY SOCK__SK_NUM
+    SOCKET__SK SOCK__SK_CGRP_DATA_CGROUP SOCK__SK_FAMILY SOCK__SK_NUM PROC_INODE__PID PROC_INODE__VFS_INODE_I_INO PID__TASKS TASK_STRUCT__PID_LINKS TASK_STRUCT__SIGNAL SIGNAL_STRUCT__TTY TTY_STRUCT__DRIVER_DATA TTY_STRUCT__LINK TTY_FILE_PRIVATE__TTY
     UNIX_SOCK__PATH_DENTRY UNIX_SOCK__ADDR UNIX_ADDRESS__LEN UNIX_ADDRESS__NAME
 }
 
@@ -175,6 +175,12 @@ impl Inode {
     pub fn mode(self) -> u16 {
         unsafe { load(self.0, &INODE__I_MODE) }
     }
+
+    /// Of a device: major << 20 | minor.
+    #[inline(always)]
+    pub fn rdev(self) -> u32 {
+        unsafe { load(self.0, &INODE__I_RDEV) }
+    }
 }
 
 impl SuperBlock {
@@ -200,6 +206,12 @@ impl SuperBlock {
 }
 
 impl File {
+    /// For what reads it by probe.
+    #[inline(always)]
+    pub fn raw(self) -> u64 {
+        self.0 as u64
+    }
+
     #[inline(always)]
     pub fn dentry(self) -> Dentry {
         Dentry(unsafe { load(self.0, &FILE__F_PATH_DENTRY) })
@@ -240,14 +252,16 @@ pub mod probe {
 
     use super::{
         CGROUP__ANCESTORS, CGROUP__KN, CGROUP__LEVEL, CSS_SET__DFL_CGRP, DENTRY__D_INODE,
-        DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY, Global,
-        INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE, KERN_IPC_PERM__ID, KERNFS_NODE__ID,
-        MM_STRUCT__EXE_FILE, PID__LEVEL, PID__NUMBERS, QSTR__NAME, SOCK__SK_CGRP_DATA_CGROUP,
-        SOCK__SK_FAMILY, SOCK__SK_NUM, SOCKET__SK, SUPER_BLOCK__S_DEV, SUPER_BLOCK__S_MAGIC,
-        TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__CRED, TASK_STRUCT__GROUP_LEADER,
-        TASK_STRUCT__MM, TASK_STRUCT__REAL_CRED, TASK_STRUCT__TGID, TASK_STRUCT__THREAD_PID,
-        UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY,
-        USER_NAMESPACE__LEVEL,
+        DENTRY__D_NAME_NAME, DENTRY__D_PARENT, DENTRY__D_SB, FILE__F_PATH_DENTRY,
+        FILE__PRIVATE_DATA, Global, INODE__I_GENERATION, INODE__I_INO, INODE__I_MODE,
+        KERN_IPC_PERM__ID, KERNFS_NODE__ID, MM_STRUCT__EXE_FILE, PID__LEVEL, PID__NUMBERS,
+        PID__TASKS, PROC_INODE__PID, PROC_INODE__VFS_INODE_I_INO, QSTR__NAME, SIGNAL_STRUCT__TTY,
+        SOCK__SK_CGRP_DATA_CGROUP, SOCK__SK_FAMILY, SOCK__SK_NUM, SOCKET__SK, SUPER_BLOCK__S_DEV,
+        SUPER_BLOCK__S_MAGIC, TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__CRED,
+        TASK_STRUCT__GROUP_LEADER, TASK_STRUCT__MM, TASK_STRUCT__PID_LINKS, TASK_STRUCT__REAL_CRED,
+        TASK_STRUCT__SIGNAL, TASK_STRUCT__TGID, TASK_STRUCT__THREAD_PID, TTY_FILE_PRIVATE__TTY,
+        TTY_STRUCT__DRIVER_DATA, TTY_STRUCT__LINK, UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME,
+        UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY, USER_NAMESPACE__LEVEL,
     };
 
     #[inline(always)]
@@ -294,6 +308,51 @@ pub mod probe {
             return 0;
         }
         read(inode, &INODE__I_GENERATION)
+    }
+
+    /// The `struct pid` that a file of proc belongs to; 0: to none. Every inode
+    /// of proc is a part of a `proc_inode`.
+    #[inline(always)]
+    pub fn proc_pid(dentry: u64) -> u64 {
+        let inode: u64 = read(dentry, &DENTRY__D_INODE);
+        if inode == 0 {
+            return 0;
+        }
+        let within = PROC_INODE__VFS_INODE_I_INO.load() - INODE__I_INO.load();
+        read(inode - u64::from(within), &PROC_INODE__PID)
+    }
+
+    /// The task that a `struct pid` stands for (`PIDTYPE_PID`, the first); 0: it
+    /// has ended.
+    #[inline(always)]
+    pub fn pid_task(pid: u64) -> u64 {
+        let link: u64 = read(pid, &PID__TASKS);
+        if link == 0 {
+            return 0;
+        }
+        link - u64::from(TASK_STRUCT__PID_LINKS.load())
+    }
+
+    /// What the driver of a task's controlling terminal keeps there: of a
+    /// pseudo-terminal its dentry in devpts; 0: there is none.
+    #[inline(always)]
+    pub fn terminal_data(task: u64) -> u64 {
+        let signal: u64 = read(task, &TASK_STRUCT__SIGNAL);
+        let terminal: u64 = read(signal, &SIGNAL_STRUCT__TTY);
+        if terminal == 0 {
+            return 0;
+        }
+        read(terminal, &TTY_STRUCT__DRIVER_DATA)
+    }
+
+    /// The dentry in devpts of the slave whose master is this open file of
+    /// `/dev/ptmx`.
+    #[inline(always)]
+    pub fn slave(master: u64) -> u64 {
+        let private: u64 = read(master, &FILE__PRIVATE_DATA);
+        let terminal: u64 = read(private, &TTY_FILE_PRIVATE__TTY);
+        let slave: u64 = read(terminal, &TTY_STRUCT__LINK);
+        read(slave, &TTY_STRUCT__DRIVER_DATA)
     }
 
     /// The dentry of a task's executable; 0: it has none.

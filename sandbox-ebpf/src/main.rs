@@ -54,7 +54,7 @@ pub fn inode_mkdir(ctx: LsmContext) -> i32 {
 
 #[lsm(hook = "inode_mknod")]
 pub fn inode_mknod(ctx: LsmContext) -> i32 {
-    files::create(&ctx, Operation::Mknod)
+    files::mknod(&ctx)
 }
 
 #[lsm(hook = "inode_symlink")]
@@ -103,6 +103,73 @@ pub fn inode_getattr(ctx: LsmContext) -> i32 {
 #[lsm(hook = "inode_readlink")]
 pub fn inode_readlink(ctx: LsmContext) -> i32 {
     files::readlink(&ctx)
+}
+
+/// On 6.1 also for ACLs, which have hooks of their own from 6.2 on.
+#[lsm(hook = "inode_setxattr")]
+pub fn inode_setxattr(ctx: LsmContext) -> i32 {
+    files::attribute(&ctx, Operation::Setxattr)
+}
+
+#[lsm(hook = "inode_removexattr")]
+pub fn inode_removexattr(ctx: LsmContext) -> i32 {
+    files::attribute(&ctx, Operation::Removexattr)
+}
+
+#[lsm(hook = "inode_set_acl")]
+pub fn inode_set_acl(ctx: LsmContext) -> i32 {
+    files::attribute(&ctx, Operation::Setxattr)
+}
+
+#[lsm(hook = "inode_remove_acl")]
+pub fn inode_remove_acl(ctx: LsmContext) -> i32 {
+    files::attribute(&ctx, Operation::Removexattr)
+}
+
+/// From 6.17 on: `file_setattr(2)`, and the ioctls that set flags.
+#[lsm(hook = "inode_file_setattr")]
+pub fn inode_file_setattr(ctx: LsmContext) -> i32 {
+    files::setattr(&ctx, 0)
+}
+
+/// A descriptor that another process sent.
+#[lsm(hook = "file_receive")]
+pub fn file_receive(ctx: LsmContext) -> i32 {
+    match network::receive(&ctx) {
+        Some(decided) => decided,
+        None => files::receive(&ctx),
+    }
+}
+
+#[lsm(hook = "file_ioctl")]
+pub fn file_ioctl(ctx: LsmContext) -> i32 {
+    ioctl(&ctx)
+}
+
+#[lsm(hook = "file_ioctl_compat")]
+pub fn file_ioctl_compat(ctx: LsmContext) -> i32 {
+    ioctl(&ctx)
+}
+
+#[lsm(hook = "file_fcntl")]
+pub fn file_fcntl(ctx: LsmContext) -> i32 {
+    match scope::process::set_owner(&ctx) {
+        0 => files::fcntl(&ctx),
+        refused => refused,
+    }
+}
+
+#[inline(always)]
+fn ioctl(ctx: &LsmContext) -> i32 {
+    match scope::process::set_owner_by_ioctl(ctx) {
+        0 => files::ioctl(ctx),
+        refused => refused,
+    }
+}
+
+#[lsm(hook = "path_notify")]
+pub fn path_notify(ctx: LsmContext) -> i32 {
+    files::watch(&ctx)
 }
 
 // The network wall.
@@ -165,13 +232,6 @@ pub fn socket_bind(ctx: LsmContext) -> i32 {
 #[lsm(hook = "socket_listen")]
 pub fn socket_listen(ctx: LsmContext) -> i32 {
     network::listen(&ctx)
-}
-
-/// A descriptor that another process sent.
-#[lsm(hook = "file_receive")]
-pub fn file_receive(ctx: LsmContext) -> i32 {
-    // What is no socket is let through.
-    network::receive(&ctx).unwrap_or(0)
 }
 
 #[lsm(hook = "unix_stream_connect")]
@@ -379,21 +439,6 @@ pub fn sem_semctl(ctx: LsmContext) -> i32 {
 #[lsm(hook = "msg_queue_msgctl")]
 pub fn msg_queue_msgctl(ctx: LsmContext) -> i32 {
     scope::ipc::used(&ctx)
-}
-
-#[lsm(hook = "file_fcntl")]
-pub fn file_fcntl(ctx: LsmContext) -> i32 {
-    scope::process::set_owner(&ctx)
-}
-
-#[lsm(hook = "file_ioctl")]
-pub fn file_ioctl(ctx: LsmContext) -> i32 {
-    scope::process::set_owner_by_ioctl(&ctx)
-}
-
-#[lsm(hook = "file_ioctl_compat")]
-pub fn file_ioctl_compat(ctx: LsmContext) -> i32 {
-    scope::process::set_owner_by_ioctl(&ctx)
 }
 
 // What the daemon asks a kernel with.

@@ -46,6 +46,11 @@ pub static SEED: Array<u64, 1> = Array::new();
 #[btf_map]
 pub static LENT: HashMap<Lent, u8, 16384> = HashMap::new();
 
+/// Slaves of the host's pseudo-terminals (`s_dev` << 32 | `i_ino`) -> the
+/// sandbox that opened their masters.
+#[btf_map]
+pub static TERMINALS: HashMap<u64, u64, 4096> = HashMap::new();
+
 /// System V object (`struct kern_ipc_perm`) -> the sandbox that made it. Those
 /// of everybody else are not in here.
 #[btf_map]

@@ -5,12 +5,17 @@ mod anchors;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
+    fs,
     net::IpAddr,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileTypeExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
     rc::Rc,
 };
 
+use nix::sys::stat;
 use sandbox_common::{
     Identity, Key, NAME_BYTES, Value, bits, builtin, header, kind, name_hash, suffix_hash,
 };
@@ -21,7 +26,7 @@ use super::{
 };
 use crate::{
     policy::{Access, Listen, Mode, NamePattern, NetworkMode, Place, Policy},
-    sys::Mount,
+    sys::{Mount, OWN_MOUNT},
 };
 
 /// What a policy is compiled for.
@@ -86,6 +91,7 @@ pub fn compile(
     if policy.scope.user_namespaces {
         flags |= header::USER_NAMESPACES;
     }
+    compiler.devices(policy, mounts);
     for direct in &policy.network.direct {
         compiler.direct(direct.address, direct.port.unwrap_or(0));
     }
@@ -534,6 +540,50 @@ impl Compiler<'_> {
             self.entries.insert(key, value);
         }
         Ok(())
+    }
+
+    /// Devices by number, and the pseudo-terminals that are the sandbox's own.
+    fn devices(&mut self, policy: &Policy, mounts: &[Mount]) {
+        // One that is not there has no number; a block device is never opened.
+        let opened = policy.devices.iter().filter_map(|device| {
+            let node = fs::metadata(&device.path).ok()?;
+            let number = node.rdev();
+            let number = (stat::major(number) << 20 | stat::minor(number)) as u32;
+            node.file_type()
+                .is_char_device()
+                .then_some((kind::DEVICE, number))
+        });
+        let own = mounts.iter().filter_map(|mount| {
+            let own = mount.fs_type == "devpts" && mount.source == OWN_MOUNT;
+            own.then_some((kind::TERMINALS, mount.dev))
+        });
+        // The host's lie hidden below, and are what enrolled processes have. Of
+        // devpts the root is number 1.
+        let hosts = mounts
+            .iter()
+            .filter(|mount| mount.fs_type == "devpts" && mount.source != OWN_MOUNT);
+        for mount in hosts {
+            let (rights, id) = self.nearest(&mount.point);
+            let root = Identity {
+                dev: mount.dev,
+                ino: 1,
+                ..Identity::default()
+            };
+            let value = self.entries.entry(inode(root)).or_default();
+            narrow(value, rights, id);
+        }
+        for (kind, dev) in opened.chain(own) {
+            let value = Value {
+                bits: bits::RULED,
+                ..Value::default()
+            };
+            let key = Key {
+                kind,
+                dev,
+                ..Key::ZERO
+            };
+            self.entries.insert(key, value);
+        }
     }
 
     fn direct(&mut self, address: IpAddr, port: u16) {

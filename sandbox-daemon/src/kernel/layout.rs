@@ -12,6 +12,7 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("INODE__I_INO", "inode", "i_ino", 8),
     ("INODE__I_GENERATION", "inode", "i_generation", 4),
     ("INODE__I_MODE", "inode", "i_mode", 2),
+    ("INODE__I_RDEV", "inode", "i_rdev", 4),
     ("SUPER_BLOCK__S_DEV", "super_block", "s_dev", 4),
     ("SUPER_BLOCK__S_ROOT", "super_block", "s_root", 8),
     ("SUPER_BLOCK__S_MAGIC", "super_block", "s_magic", 8),
@@ -45,6 +46,22 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("CGROUP__ANCESTORS", "cgroup", "ancestors", 0),
     ("CGROUP__KN", "cgroup", "kn", 8),
     ("KERNFS_NODE__ID", "kernfs_node", "id", 8),
+    ("PROC_INODE__PID", "proc_inode", "pid", 8),
+    // Where the inode lies in it follows from this.
+    (
+        "PROC_INODE__VFS_INODE_I_INO",
+        "proc_inode",
+        "vfs_inode.i_ino",
+        8,
+    ),
+    // One list head for each of the four types.
+    ("PID__TASKS", "pid", "tasks", 32),
+    ("TASK_STRUCT__PID_LINKS", "task_struct", "pid_links", 64),
+    ("TASK_STRUCT__SIGNAL", "task_struct", "signal", 8),
+    ("SIGNAL_STRUCT__TTY", "signal_struct", "tty", 8),
+    ("TTY_STRUCT__DRIVER_DATA", "tty_struct", "driver_data", 8),
+    ("TTY_STRUCT__LINK", "tty_struct", "link", 8),
+    ("TTY_FILE_PRIVATE__TTY", "tty_file_private", "tty", 8),
     ("SOCKET__SK", "socket", "sk", 8),
     (
         "SOCK__SK_CGRP_DATA_CGROUP",

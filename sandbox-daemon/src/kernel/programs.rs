@@ -95,6 +95,18 @@ const FILES: &[Entry] = &[
     },
     lsm("inode_getattr"),
     lsm("inode_readlink"),
+    lsm("inode_setxattr"),
+    lsm("inode_removexattr"),
+    // 6.2 took ACLs from inode_setxattr.
+    newer("inode_set_acl"),
+    newer("inode_remove_acl"),
+    newer("inode_file_setattr"),
+    lsm("file_receive"),
+    lsm("file_ioctl"),
+    // Without it, a program calls as a 32-bit one would.
+    lsm("file_ioctl_compat"),
+    lsm("file_fcntl"),
+    lsm("path_notify"),
 ];
 
 const NETWORK: &[Entry] = &[
@@ -110,7 +122,6 @@ const NETWORK: &[Entry] = &[
     lsm("socket_connect"),
     lsm("socket_bind"),
     lsm("socket_listen"),
-    lsm("file_receive"),
     lsm("unix_stream_connect"),
     lsm("unix_may_send"),
 ];
@@ -125,9 +136,6 @@ const SCOPE: &[Entry] = &[
     lsm("task_setioprio"),
     lsm("task_setscheduler"),
     lsm("task_setrlimit"),
-    lsm("file_fcntl"),
-    lsm("file_ioctl"),
-    lsm("file_ioctl_compat"),
     // System V objects. Without the hooks that free them, what is known of them
     // is corrected when their addresses are used again.
     lsm("shm_alloc_security"),

@@ -18,6 +18,7 @@ use nix::{
     fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
+    unistd::Group,
 };
 
 use super::{Account, Child, Command, LaunchError, as_user, command};
@@ -48,6 +49,9 @@ pub struct View {
 
 /// Where programs write temporary files whatever `TMPDIR` says.
 pub const PRIVATE_PLACES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// Where pseudo-terminals are.
+const TERMINALS: &str = "/dev/pts";
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -157,6 +161,7 @@ fn set_up(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
     .map_err(failed("make `/` a slave of the host's"))?;
     nix::unistd::chdir("/").map_err(failed("enter `/`"))?;
     let private = if spec.private_places {
+        mount_terminals()?;
         mount_private_places(spec)?
     } else {
         Vec::new()
@@ -175,6 +180,30 @@ fn give_up_privileges() -> io::Result<()> {
     sys::clear_ambient_capabilities()?;
     sys::no_new_privileges()?;
     sys::join_new_session_keyring()
+}
+
+/// A file system of pseudo-terminals of its own: on the host's, the user's other
+/// terminals lie beside. `/dev/ptmx` finds the one that is mounted beside it.
+fn mount_terminals() -> Result<(), LaunchError> {
+    let failed = |source| LaunchError::PrivatePlace {
+        place: TERMINALS.into(),
+        source,
+    };
+    if !Path::new(TERMINALS).is_dir() {
+        return Ok(());
+    }
+    // As distributions mount it.
+    let group = Group::from_name("tty").map_err(|errno| failed(errno.into()))?;
+    let group = group.map_or_else(String::new, |group| format!(",gid={}", group.gid));
+    let options = format!("newinstance,ptmxmode=0666,mode=0620{group}");
+    mount(
+        Some(sys::OWN_MOUNT),
+        TERMINALS,
+        Some("devpts"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
+        Some(options.as_str()),
+    )
+    .map_err(|errno| failed(errno.into()))
 }
 
 fn mount_private_places(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
@@ -197,7 +226,7 @@ fn mount_private_places(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
     let kept = open_kept(spec, &places)?;
     for place in &places {
         mount(
-            Some("sandboxd"),
+            Some(sys::OWN_MOUNT),
             place,
             Some("tmpfs"),
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV,

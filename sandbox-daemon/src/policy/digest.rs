@@ -55,6 +55,10 @@ pub(super) fn of(policy: &Policy) -> String {
     });
     form.text(network.listen.as_str());
     form.number(policy.scope.user_namespaces.into());
+    form.list(&policy.devices, |form, device| {
+        form.bytes(device.path.as_os_str().as_bytes());
+        form.text(&device.label);
+    });
     form.list(&policy.env.pass, Form::variable);
     form.list(&policy.env.refuse, Form::variable);
     form.number(policy.env.set.len() as u64);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::diagnostic::{Diagnostics, Report, Source, Span};
-use super::entries::{read_env, read_files, read_network, read_scope};
+use super::entries::{read_devices, read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
 use super::model::{Access, Direct, HostRule, Listen, Mode, NetworkMode, Scope};
 use super::pattern::{Base, Pattern};
@@ -24,6 +24,7 @@ pub struct Document {
     pub(super) files: Vec<FileEntry>,
     pub(super) network: NetworkTable,
     pub(super) scope: Scope,
+    pub(super) devices: Vec<(Pattern, Item)>,
     pub(super) env: EnvTable,
     pub(super) warnings: Diagnostics,
 }
@@ -64,13 +65,14 @@ pub(super) enum Segment {
     Place(Base),
 }
 
-const TOP_LEVEL: [&str; 10] = [
+const TOP_LEVEL: [&str; 11] = [
     "version",
     "name",
     "description",
     "mode",
     "files",
     "network",
+    "devices",
     "scope",
     "limits",
     "workspace",
@@ -134,6 +136,9 @@ fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
             .table("scope", report)
             .map(|it| read_scope(it, report))
             .unwrap_or_default(),
+        devices: root
+            .table("devices", report)
+            .map_or_else(Vec::new, |it| read_devices(it, report)),
         env: read_env(root.table("env", report), sets, report),
         warnings: Diagnostics::default(),
     };

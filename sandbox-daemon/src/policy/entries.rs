@@ -174,6 +174,30 @@ fn read_unix(table: Table<'_>, report: &mut Report<'_>) -> Vec<(Pattern, Item)> 
     sockets
 }
 
+pub(super) fn read_devices(table: Table<'_>, report: &mut Report<'_>) -> Vec<(Pattern, Item)> {
+    table.expect_keys(&["allow"], |_| None, report);
+    let mut devices = Vec::new();
+    for item in table.strings("allow", report) {
+        let parsed = if item.text.starts_with("/dev/") {
+            Pattern::parse(&item.text)
+        } else {
+            Err(Fault::new(
+                "a device is named by its path below `/dev`",
+                "such as `/dev/kvm`",
+            ))
+        };
+        match parsed {
+            Ok(pattern) if pattern.name.is_none() => devices.push((pattern, item)),
+            Ok(_) => {
+                let fault = Fault::new("`**/` is for files", "name the device's path");
+                report.fault(&item.span, &item.text, &fault);
+            }
+            Err(fault) => report.fault(&item.span, &item.text, &fault),
+        }
+    }
+    devices
+}
+
 /// What is softer is warned of where it is asked for: whoever reads the policy
 /// later sees the name alone.
 pub(super) fn read_scope(table: Table<'_>, report: &mut Report<'_>) -> Scope {

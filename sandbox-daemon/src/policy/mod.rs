@@ -24,7 +24,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
 pub use model::{
-    Access, Direct, FileRule, HostPattern, HostRule, Listen, Mode, NamePattern, Network,
+    Access, Device, Direct, FileRule, HostPattern, HostRule, Listen, Mode, NamePattern, Network,
     NetworkMode, Place, Policy, Scope,
 };
 pub use pattern::Expansion;

@@ -217,6 +217,15 @@ pub struct Scope {
     pub user_namespaces: bool,
 }
 
+/// A character device that may be opened, beside those that every sandbox may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Where its node lies.
+    pub path: PathBuf,
+    /// The entry as the policy has it.
+    pub label: String,
+}
+
 /// A resolved policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -233,6 +242,8 @@ pub struct Policy {
     pub network: Network,
     /// The scope wall.
     pub scope: Scope,
+    /// Devices; what may be done with them `files` says.
+    pub devices: Vec<Device>,
     /// The environment of what is started.
     pub env: Environment,
     /// The directory that is worked in: others may have filled it, so what
@@ -256,6 +267,7 @@ impl Policy {
             files,
             network,
             scope: Scope::default(),
+            devices: Vec::new(),
             env,
             workspace: None,
         };
@@ -267,6 +279,14 @@ impl Policy {
     #[must_use]
     pub fn with_scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
+        self.digest = digest::of(&self);
+        self
+    }
+
+    /// The same with devices.
+    #[must_use]
+    pub fn with_devices(mut self, devices: Vec<Device>) -> Self {
+        self.devices = devices;
         self.digest = digest::of(&self);
         self
     }

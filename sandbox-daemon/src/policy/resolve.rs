@@ -9,7 +9,7 @@ use super::MAX_RULES;
 use super::diagnostic::{Diagnostics, Fault, Report, Span};
 use super::document::{Document, Segment};
 use super::environment::Environment;
-use super::model::{Access, FileRule, Network, Place, Policy};
+use super::model::{Access, Device, FileRule, Network, Place, Policy};
 use super::pattern::{Base, Expansion, Pattern, normal};
 
 /// The label of what is read-only because it is a policy.
@@ -37,7 +37,8 @@ impl Document {
     ) -> Result<Policy, Diagnostics> {
         let mut report = Report::new(&self.source);
         let mut resolver = Resolver::new(expansion, &mut report);
-        let rules = resolver.files(self, additions);
+        let devices = resolver.devices(self);
+        let rules = resolver.files(self, &devices, additions);
         let workspace = resolver.expansion.workspace.clone();
         let network = Network {
             mode: self.network.mode,
@@ -77,7 +78,9 @@ impl Document {
         }
         Ok(Policy {
             workspace,
-            ..Policy::new(self.name.clone(), self.mode, rules, network, env).with_scope(self.scope)
+            ..Policy::new(self.name.clone(), self.mode, rules, network, env)
+                .with_scope(self.scope)
+                .with_devices(devices)
         })
     }
 }
@@ -156,7 +159,12 @@ impl<'r, 'a> Resolver<'r, 'a> {
         })
     }
 
-    fn files(&mut self, document: &Document, additions: &Additions) -> Vec<FileRule> {
+    fn files(
+        &mut self,
+        document: &Document,
+        devices: &[Device],
+        additions: &Additions,
+    ) -> Vec<FileRule> {
         let mut rules = Rules::default();
         for entry in &document.files {
             for place in self.places(&entry.pattern, &entry.entry.span) {
@@ -165,6 +173,21 @@ impl<'r, 'a> Resolver<'r, 'a> {
                     access: entry.access,
                     label: entry.label.clone(),
                 });
+            }
+        }
+        for (device, (_, item)) in devices.iter().zip(&document.devices) {
+            let place = Place::Path(device.path.clone());
+            match rules.get(&place) {
+                Some(old) if old.access == Access::Deny => {
+                    let message = format!("`{}` is denied by rule `{}`", item.text, old.label);
+                    let hint = "what is denied is not there: remove one of the two";
+                    self.report.error(item.span.clone(), &message, Some(hint));
+                }
+                _ => rules.add(FileRule {
+                    place,
+                    access: Access::Write,
+                    label: device.label.clone(),
+                }),
             }
         }
         self.add_from_caller(&mut rules, additions);
@@ -268,6 +291,19 @@ impl<'r, 'a> Resolver<'r, 'a> {
                 }
             }
         }
+    }
+
+    fn devices(&mut self, document: &Document) -> Vec<Device> {
+        let mut devices = Vec::new();
+        for (pattern, item) in &document.devices {
+            for place in self.places(pattern, &item.span) {
+                if let Place::Path(path) = place {
+                    let label = item.text.clone();
+                    devices.push(Device { path, label });
+                }
+            }
+        }
+        devices
     }
 
     fn unix(&mut self, document: &Document) -> Vec<PathBuf> {

@@ -67,6 +67,41 @@ read = ["/"]
 write = ["${workspace}"]
 "#;
 
+#[test]
+fn a_device_is_opened_and_may_be_written() {
+    let text = r#"
+version = 1
+[files]
+read = ["/"]
+deny = ["@hardware"]
+[devices]
+allow = ["/dev/kvm", "/dev/input/event3"]
+"#;
+    let policy = resolve(&good(text));
+    let devices = policy.devices.iter();
+    let paths: Vec<_> = devices.map(|it| it.path.to_str().unwrap()).collect();
+    assert_eq!(paths, ["/dev/kvm", "/dev/input/event3"]);
+    assert_eq!(access(&policy, "/dev/kvm"), Some(Access::Write));
+    assert_eq!(access(&policy, "/dev/input/event3"), Some(Access::Write));
+    assert_eq!(access(&policy, "/dev/input/event4"), Some(Access::Deny));
+    assert_eq!(label(&policy, "/dev/kvm"), "/dev/kvm");
+    let without = resolve(&good(&text.replace("\"/dev/kvm\", ", "")));
+    assert_ne!(policy.digest, without.digest);
+}
+
+#[test]
+fn a_device_is_named_by_its_path_and_not_denied_as_well() {
+    let wrong =
+        "version = 1\n[devices]\nallow = [\"kvm\", \"~/kvm\", \"/dev/../etc\"]\nopen = []\n";
+    assert_eq!(messages(wrong).len(), 4, "{:?}", messages(wrong));
+    let text = "version = 1\n[files]\ndeny = [\"/dev/kvm\"]\n[devices]\nallow = [\"/dev/kvm\"]\n";
+    let found = good(text)
+        .resolve(&expansion(), &Additions::default())
+        .unwrap_err();
+    let found: Vec<_> = found.into_iter().map(|it| it.message).collect();
+    assert_eq!(found, ["`/dev/kvm` is denied by rule `/dev/kvm`"]);
+}
+
 // ---- what is refused
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) fn spawn(
         policy_name: &policy.policy.name,
     }
     .compose()?;
-    let (streams, theirs) = Streams::open(caller, &account, spec.stdio)?;
+    let (streams, theirs) = Streams::open(caller, &account, &sandbox.view, spec.stdio)?;
     for stream in [&theirs.stdin, &theirs.stdout, &theirs.stderr] {
         enforcer.lend(sandbox.cgroup.id(), stream.as_fd())?;
     }

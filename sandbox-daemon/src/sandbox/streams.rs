@@ -12,7 +12,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Caller, Input, Output, OutputStream, SandboxError, Stdio, stdio::End};
-use crate::launch::{Account, open_pty};
+use crate::launch::{Account, View, open_pty};
 
 /// What a caller may send to a stdin that nobody reads before a signal behind
 /// it is held up too.
@@ -41,6 +41,7 @@ impl Streams {
     pub(super) fn open(
         caller: &Caller,
         account: &Account,
+        view: &View,
         stdio: Stdio,
     ) -> Result<(Self, Theirs), SandboxError> {
         match stdio {
@@ -65,7 +66,9 @@ impl Streams {
                 Ok((none, theirs))
             }
             Stdio::Pty { size, stderr_apart } => {
-                let pty = open_pty(account, size)?;
+                // Among the sandbox's own pseudo-terminals.
+                let account = account.clone();
+                let pty = view.call(move || open_pty(&account, size))?;
                 Self::terminal(pty.master, pty.slave, stderr_apart)
                     .map_err(failed("set up a pseudo-terminal"))
             }

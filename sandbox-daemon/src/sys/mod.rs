@@ -18,7 +18,7 @@ pub use credentials::{
 };
 pub use keyring::join_new_session_keyring;
 pub use mount::{attach_tree, clone_tree};
-pub use mountinfo::{Mount, ParseMountError, parse as parse_mountinfo};
+pub use mountinfo::{Mount, OWN as OWN_MOUNT, ParseMountError, parse as parse_mountinfo};
 pub use pidfd::{ExitStatus, pidfd_getfd, pidfd_open, pidfd_send_signal, reap, try_reap};
 pub use process::{Ids, ProcessStat, Status, process_stat, process_status, start_time};
 pub use statx::stat;

@@ -6,6 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The source of what the daemon mounts for a sandbox alone.
+pub const OWN: &str = "sandboxd";
+
 /// One mount of a mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {

@@ -1,35 +1,42 @@
 //! The file wall: one small function a hook.
 
+mod control;
+mod device;
 mod name;
+mod process;
 mod walk;
 
 use aya_ebpf::programs::LsmContext;
+pub use control::{fcntl, ioctl, watch};
 pub use name::hash;
 use sandbox_common::{Lent, Operation, Right, bits, builtin};
-use walk::{Leaf, find};
+use walk::{FOREIGN, Leaf, find};
 
 use crate::{
     layout::{Dentry, File, Path},
     maps::LENT,
-    member::{self, Member, Who},
+    member::Member,
     verdict::{self, Errno, Reason},
 };
 
 const FMODE_READ: u32 = 1;
 const FMODE_WRITE: u32 = 2;
+const FMODE_PATH: u32 = 0x4000;
 
 /// The sandbox of the current process; whoever is outside is let through.
 macro_rules! enter {
     ($operation:expr, $right:expr, $dentry:expr) => {
-        match member::current() {
-            Who::Outside => return 0,
-            Who::Inside(member) => member,
-            Who::Orphan { sandbox } => {
-                return verdict::orphan(sandbox, $operation, $right, $dentry);
+        match $crate::member::current() {
+            $crate::member::Who::Outside => return 0,
+            $crate::member::Who::Inside(member) => member,
+            $crate::member::Who::Orphan { sandbox } => {
+                return $crate::verdict::orphan(sandbox, $operation, $right, $dentry);
             }
         }
     };
 }
+
+use enter;
 
 #[inline(always)]
 fn refuse(
@@ -58,11 +65,31 @@ pub fn open(ctx: &LsmContext) -> i32 {
     let file = File::arg(ctx, 0);
     let (dentry, mode) = (file.dentry(), file.mode());
     let member = enter!(Operation::Open, Right::Read, dentry);
-    let place = find(&member, Leaf::file(dentry));
+    opened(&member, dentry, mode, Operation::Open)
+}
+
+/// `file_receive(file)`: a descriptor that another process sends, by a socket,
+/// pidfd_getfd(2), or a filter of seccomp(2). Sockets are the network wall's.
+#[inline(always)]
+pub fn receive(ctx: &LsmContext) -> i32 {
+    let file = File::arg(ctx, 0);
+    let (dentry, mode) = (file.dentry(), file.mode());
+    let member = enter!(Operation::Receive, Right::Read, dentry);
+    // With one of `O_PATH` nothing is done but open again.
+    if mode & FMODE_PATH != 0 || lent(&member, dentry) {
+        return 0;
+    }
+    opened(&member, dentry, mode, Operation::Receive)
+}
+
+/// Whether a sandbox may have a file open in a mode: 0 or the error.
+#[inline(always)]
+fn opened(member: &Member, dentry: Dentry, mode: u32, operation: Operation) -> i32 {
+    let place = find(member, Leaf::file(dentry));
     if !place.allows(bits::READ) {
         return refuse(
-            &member,
-            Operation::Open,
+            member,
+            operation,
             Right::Read,
             Errno::NoEnt,
             place.rule,
@@ -71,13 +98,35 @@ pub fn open(ctx: &LsmContext) -> i32 {
     }
     // Access mode 3 grants neither, but ioctl(2): it takes both.
     let writes = mode & FMODE_WRITE != 0 || mode & FMODE_READ == 0;
+    if place.rights & FOREIGN != 0 {
+        return refuse(
+            member,
+            operation,
+            Right::Read,
+            Errno::NoEnt,
+            builtin::PROCESS,
+            dentry,
+        );
+    }
     if writes && !place.allows(bits::WRITE) {
         return refuse(
-            &member,
-            Operation::Open,
+            member,
+            operation,
             Right::Write,
             Errno::Acces,
             place.rule,
+            dentry,
+        );
+    }
+    let inode = dentry.inode();
+    if device::is(inode.mode()) && !device::opens(member, dentry, inode) {
+        let right = if writes { Right::Write } else { Right::Read };
+        return refuse(
+            member,
+            operation,
+            right,
+            Errno::Perm,
+            builtin::DEVICE,
             dentry,
         );
     }
@@ -94,6 +143,32 @@ pub fn path_truncate(ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn file_truncate(ctx: &LsmContext) -> i32 {
     change(Operation::Truncate, Leaf::file(File::arg(ctx, 0).dentry()))
+}
+
+/// `inode_setxattr(idmap, dentry, name, ...)`, `inode_set_acl(...)` and those
+/// that remove: the same argument in each.
+#[inline(always)]
+pub fn attribute(ctx: &LsmContext, operation: Operation) -> i32 {
+    change(operation, Leaf::file(Dentry::arg(ctx, 1)))
+}
+
+/// `inode_mknod(dir, dentry, mode, dev)`: no device, wherever.
+#[inline(always)]
+pub fn mknod(ctx: &LsmContext) -> i32 {
+    let (dentry, mode, number): (_, u32, u32) = (Dentry::arg(ctx, 1), ctx.arg(2), ctx.arg(3));
+    let refused = change(Operation::Mknod, Leaf::name(dentry, false));
+    if refused != 0 || !device::made(mode as u16, number) {
+        return refused;
+    }
+    let member = enter!(Operation::Mknod, Right::Write, dentry);
+    refuse(
+        &member,
+        Operation::Mknod,
+        Right::Write,
+        Errno::Perm,
+        builtin::DEVICE,
+        dentry,
+    )
 }
 
 /// `inode_create(dir, dentry, mode)` and its kin: a new name.

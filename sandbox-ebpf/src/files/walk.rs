@@ -5,7 +5,7 @@
 
 use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, asked, bits, builtin, kind};
 
-use super::name;
+use super::{name, process};
 use crate::{
     layout::{Dentry, Steps, SuperBlock, probe},
     maps::{Filter, Rules, lookup, zero},
@@ -104,6 +104,40 @@ impl Leaf {
     }
 }
 
+/// Of a place's rights: it is another process's, whose files of proc may be
+/// looked at and not opened.
+pub const FOREIGN: u32 = 1 << 31;
+
+/// The kernel's own file systems, by `super_block.s_magic`.
+mod magic {
+    pub const PROC: u64 = 0x9fa0;
+    pub const SYSFS: u64 = 0x6265_6572;
+    pub const CGROUP: u64 = 0x0027_e0eb;
+    pub const CGROUP2: u64 = 0x6367_7270;
+    pub const SECURITYFS: u64 = 0x7363_6673;
+    /// AppArmor's own, which securityfs leads to.
+    pub const APPARMORFS: u64 = 0x5a3c_69f0;
+    pub const SELINUXFS: u64 = 0xf97c_ff8c;
+    pub const SMACKFS: u64 = 0x4341_5d53;
+    pub const EFIVARFS: u64 = 0xde5e_81e4;
+    pub const CONFIGFS: u64 = 0x6265_6570;
+    /// Whose connections a user may abort.
+    pub const FUSECTL: u64 = 0x6573_5543;
+    pub const BINFMT_MISC: u64 = 0x4249_4e4d;
+    pub const RESCTRL: u64 = 0x0765_5821;
+    pub const NFSD: u64 = 0x6e66_7364;
+    pub const RPC_PIPEFS: u64 = 0x6759_6969;
+    pub const BPF: u64 = 0xcafe_4a11;
+    pub const TRACEFS: u64 = 0x7472_6163;
+    pub const DEBUGFS: u64 = 0x6462_6720;
+    /// What the kernel said before it crashed.
+    pub const PSTORE: u64 = 0x6165_676c;
+    /// POSIX message queues: reading one takes its messages.
+    pub const MQUEUE: u64 = 0x1980_0202;
+    pub const BINDERFS: u64 = 0x6c6f_6f70;
+}
+use magic::*;
+
 /// `super_block.s_flags`: mounted by the kernel for itself.
 const SB_KERNMOUNT: u64 = 1 << 22;
 
@@ -115,18 +149,17 @@ pub fn find(member: &Member, leaf: Leaf) -> Place {
     // The kernel's own file systems are the host's: read, where that is safe.
     if place.rights != 0 {
         let kept = match super_block.magic() {
-            // proc, sysfs, cgroup2, cgroup, securityfs, efivarfs
-            0x9fa0 | 0x6265_6572 | 0x6367_7270 | 0x0027_e0eb | 0x7363_6673 | 0xde5e_81e4 => {
-                bits::READ
-            }
-            // bpf, tracefs, debugfs
-            0xcafe_4a11 | 0x7472_6163 | 0x6462_6720 => 0,
+            PROC => process::rights(member.sandbox, leaf.dentry),
+            SYSFS | CGROUP2 | CGROUP | SECURITYFS | APPARMORFS | SELINUXFS | SMACKFS | EFIVARFS
+            | CONFIGFS | FUSECTL | BINFMT_MISC | RESCTRL | NFSD | RPC_PIPEFS => bits::READ,
+            BPF | TRACEFS | DEBUGFS | PSTORE | MQUEUE | BINDERFS => 0,
             _ => place.rights,
         };
         if place.rights & !kept != 0 {
             place.rights &= kept;
             place.rule = builtin::KERNEL_FILESYSTEM;
         }
+        place.rights |= kept & FOREIGN;
     }
     place
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sandbox_daemon::proto::{
-    EnrollRequest, EnrollResponse, Enrolled, GetSandboxRequest, enroll_request,
+    Denial, EnrollRequest, EnrollResponse, Enrolled, GetSandboxRequest, enroll_request,
     enroll_response::Response,
 };
 use tonic::{Code, Status, Streaming};
@@ -31,14 +31,14 @@ crate::trials![
 ];
 
 /// An attacker outside.
-struct Attacker {
+pub(crate) struct Attacker {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Attacker {
-    fn start(uid: u32, steps: &[&[&str]]) -> Self {
+    pub(crate) fn start(uid: u32, steps: &[&[&str]]) -> Self {
         let mut command = host::attacker(uid, steps);
         let mut child = command.current_dir(GROUND).spawn().unwrap();
         Self {
@@ -48,17 +48,17 @@ impl Attacker {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         self.stdin.write_all(b"x").unwrap();
     }
 }
@@ -70,7 +70,7 @@ impl Drop for Attacker {
     }
 }
 
-fn request(uid: u32, pid: u32) -> EnrollRequest {
+pub(crate) fn request(uid: u32, pid: u32) -> EnrollRequest {
     EnrollRequest {
         sandbox: Some(enroll_request::Sandbox::Inline(ground::spec(uid))),
         pid,
@@ -78,7 +78,7 @@ fn request(uid: u32, pid: u32) -> EnrollRequest {
     }
 }
 
-async fn enroll(
+pub(crate) async fn enroll(
     client: &mut Client,
     request: EnrollRequest,
 ) -> Result<(Streaming<EnrollResponse>, Enrolled), Status> {
@@ -88,6 +88,22 @@ async fn enroll(
         panic!("first came {first:?}");
     };
     Ok((stream, enrolled))
+}
+
+/// What an enrolled process was refused until its end.
+pub(crate) async fn until_ended(stream: &mut Streaming<EnrollResponse>) -> Vec<Denial> {
+    let mut denials = Vec::new();
+    loop {
+        match stream.message().await.unwrap().unwrap().response {
+            Some(Response::Denial(denial)) => denials.push(denial),
+            Some(Response::Ended(ended)) => {
+                let told: u64 = denials.iter().map(|denial: &Denial| denial.count).sum();
+                assert_eq!((told, 0), (ended.denied, ended.lost), "{denials:#?}");
+                return denials;
+            }
+            other => panic!("{other:?} came"),
+        }
+    }
 }
 
 async fn an_enrolled_process_is_inside_with_its_descendants() {

@@ -3,7 +3,7 @@
 use std::{fs, os::fd::OwnedFd, os::unix::fs::symlink};
 
 use super::*;
-use crate::policy::{Environment, FileRule, Network};
+use crate::policy::{Device, Environment, FileRule, Network};
 
 const SEED: u64 = 7;
 const READ: u32 = bits::RULED | bits::READ;
@@ -29,6 +29,7 @@ struct Case {
     home: tempfile::TempDir,
     rules: Vec<FileRule>,
     mounts: Vec<Mount>,
+    devices: Vec<Device>,
 }
 
 impl Case {
@@ -38,6 +39,7 @@ impl Case {
             home: tempfile::tempdir().unwrap(),
             rules: Vec::new(),
             mounts: Vec::new(),
+            devices: Vec::new(),
         }
     }
 
@@ -70,7 +72,8 @@ impl Case {
             self.rules.clone(),
             network,
             Environment::default(),
-        );
+        )
+        .with_devices(self.devices.clone());
         policy.workspace.clone_from(&self.workspace);
         let circumstances = Circumstances {
             generation: 3,
@@ -395,4 +398,32 @@ fn names_that_would_change_a_rule_are_watched() {
     let mut names = watch.unwrap().names.clone();
     names.sort();
     assert_eq!(names, [("later".into(), false), ("missing".into(), false)]);
+}
+
+#[test]
+fn devices_are_opened_by_number_and_terminals_by_file_system() {
+    let mut case = Case::new();
+    case.devices = ["/dev/zero", "/dev/not-there", "/etc"]
+        .map(|path| Device {
+            path: path.into(),
+            label: path.into(),
+        })
+        .into();
+    let terminals = |dev, source: &str| Mount {
+        id: 1,
+        parent: 0,
+        dev,
+        root: "/".into(),
+        point: "/dev/pts".into(),
+        fs_type: "devpts".into(),
+        source: source.into(),
+    };
+    case.mounts = vec![terminals(20, "devpts"), terminals(21, OWN_MOUNT)];
+    let found: Vec<(u32, u32)> = case
+        .compiled()
+        .keys()
+        .filter(|key| matches!(key.kind, kind::DEVICE | kind::TERMINALS))
+        .map(|key| (key.kind, key.dev))
+        .collect();
+    assert_eq!(found, [(kind::DEVICE, 1 << 20 | 5), (kind::TERMINALS, 21)]);
 }

@@ -28,6 +28,7 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
         ("open", [path, flags]) => open_as(path, text(flags)).and(NONE),
         ("read", [path]) => read(path),
         ("append", [path]) => append(path),
+        ("put", [path, content]) => put(path, content),
         ("list", [path]) => list(path),
         ("stat", [path]) => stat(*path).map(|found| found.st_size.to_string()),
         ("lstat", [path]) => lstat(*path).and(NONE),
@@ -128,6 +129,13 @@ fn read(path: &OsStr) -> Found {
 fn append(path: &OsStr) -> Found {
     let file = open_as(path, "append")?;
     unistd::write(&file, b"attacked\n").and(NONE)
+}
+
+/// As a shell does with `>`.
+fn put(path: &OsStr, content: &OsStr) -> Found {
+    std::fs::write(path, content.as_bytes())
+        .map_err(|error| super::errno(&error))
+        .and(NONE)
 }
 
 fn list(path: &OsStr) -> Found {

@@ -3,6 +3,7 @@
 //! arguments and answers with one line: `ok`, perhaps with what was found, or
 //! the name of the error.
 
+mod control;
 mod files;
 mod kernel;
 mod network;
@@ -59,6 +60,7 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
 
 fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) -> Found {
     files::perform(kept, operation, arguments)
+        .or_else(|| control::perform(operation, arguments))
         .or_else(|| network::perform(operation, arguments))
         .or_else(|| processes::perform(operation, arguments))
         .or_else(|| serve::perform(kept, operation, arguments))

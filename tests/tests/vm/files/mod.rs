@@ -1,12 +1,15 @@
 //! Attacks on the file wall.
 
 mod appearing;
+mod control;
+mod devices;
 mod kernel;
 mod links;
 mod mounts;
 mod names;
 mod places;
 mod reading;
+mod receiving;
 mod shipped;
 mod writing;
 
@@ -21,7 +24,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         places::trials(),
         appearing::trials(),
         mounts::trials(),
+        control::trials(),
+        devices::trials(),
         kernel::trials(),
+        receiving::trials(),
         shipped::trials(),
     ]
     .into_iter()
