@@ -28,6 +28,7 @@ crate::trials![
     anothers_process_is_not_enrolled,
     a_process_that_is_not_the_one_meant_is_not_enrolled,
     a_raw_socket_of_an_enrolled_root_sends_nothing,
+    sockets_that_were_made_before_are_not_used,
 ];
 
 /// An attacker outside.
@@ -342,4 +343,56 @@ async fn a_raw_socket_of_an_enrolled_root_sends_nothing() {
     let control = ["raw", "203.0.113.1:0", CONTROL];
     assert_eq!(host::attack(ROOT, "/", &control), "ok");
     assert!(!wire.carried_before(CONTROL, ATTACK));
+}
+
+/// The programs on addresses do not see them: they are of the cgroup outside.
+async fn sockets_that_were_made_before_are_not_used() {
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let steps: [&[&str]; 10] = [
+            &["make-socket", "stream", "tcp"],
+            &["make-socket", "datagram", "udp"],
+            &["wait"],
+            &["connect-socket", "stream", "203.0.113.1:7301"],
+            &["connect-socket", "datagram", "203.0.113.1:53"],
+            &["bind-socket", "stream", "127.0.0.1:7302"],
+            &["bind-socket", "datagram", "127.0.0.1:7303"],
+            &["listen-socket", "stream"],
+            &["disconnect-socket", "datagram"],
+            &["wait"],
+        ];
+        let mut attacker = Attacker::start(uid, &steps);
+        assert_eq!(
+            (attacker.line(), attacker.line()),
+            ("ok".into(), "ok".into())
+        );
+        let mut client = client::root().await;
+        let accepting = EnrollRequest {
+            allow_inherited: true,
+            ..request(uid, attacker.pid())
+        };
+        let (mut stream, _) = enroll(&mut client, accepting).await.unwrap();
+        attacker.go_on();
+        assert_eq!(attacker.line(), "ok");
+        for _ in 0..5 {
+            assert_eq!(attacker.line(), "EPERM");
+        }
+        assert_eq!(attacker.line(), "ok");
+        let mut found = Vec::new();
+        while found.len() < 5 {
+            let response = stream.message().await.unwrap().unwrap().response;
+            if let Some(Response::Denial(denial)) = response {
+                assert_eq!(denial.rule, "network none", "{denial:?}");
+                found.push((denial.operation, denial.object_display));
+            }
+        }
+        let expected = [
+            ("connect", "203.0.113.1:7301"),
+            ("connect", "203.0.113.1:53"),
+            ("bind", "127.0.0.1:7302"),
+            ("bind", "127.0.0.1:7303"),
+            ("listen", "0.0.0.0"),
+        ];
+        assert_eq!(found, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
 }

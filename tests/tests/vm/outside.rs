@@ -30,7 +30,7 @@ pub(crate) const IPV6: &str = "2001:db8::1";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Does something over there.
-fn there<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn there<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let enter = move || {
         let namespace = File::open("/run/netns/outside").unwrap();
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();

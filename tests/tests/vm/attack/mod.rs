@@ -10,6 +10,7 @@ mod network;
 mod processes;
 mod scope;
 mod serve;
+mod sockets;
 mod unix;
 
 use std::{
@@ -64,6 +65,7 @@ fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) -> Found {
         .or_else(|| network::perform(operation, arguments))
         .or_else(|| processes::perform(operation, arguments))
         .or_else(|| serve::perform(kept, operation, arguments))
+        .or_else(|| sockets::perform(kept, operation, arguments))
         .or_else(|| unix::perform(kept, operation, arguments))
         .or_else(|| scope::perform(operation, arguments))
         .or_else(|| kernel::perform(kept, operation, arguments))

@@ -40,6 +40,9 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
         ("udp-routing-header", [to, through, marker]) => {
             routing_header(address(to), address(through), text(marker))
         }
+        ("udp-source-route", [to, through, marker]) => {
+            source_route(address(to), address(through), text(marker))
+        }
         ("udp-device", [to, marker]) => device(address(to), text(marker)),
         ("udp-packet-info", [to, marker]) => packet_info(address(to), text(marker)),
         ("ping", [to, marker]) => ping(address(to), SockType::Datagram, text(marker)),
@@ -143,6 +146,18 @@ fn routing_header(to: SocketAddr, through: SocketAddr, marker: &str) -> Found {
     header[3] = 1;
     header[8..].copy_from_slice(&through.octets());
     set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RTHDR, &header)?;
+    send_to(&socket, to, marker)
+}
+
+/// The same in IPv4, by a loose source route.
+fn source_route(to: SocketAddr, through: SocketAddr, marker: &str) -> Found {
+    let socket = open(AddressFamily::Inet, SockType::Datagram)?;
+    let IpAddr::V4(through) = through.ip() else {
+        return Err(Errno::EINVAL);
+    };
+    let [a, b, c, d] = through.octets();
+    let option = [131, 7, 4, a, b, c, d, 0];
+    set_option(&socket, libc::IPPROTO_IP, libc::IP_OPTIONS, &option)?;
     send_to(&socket, to, marker)
 }
 

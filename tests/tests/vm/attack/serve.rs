@@ -34,6 +34,12 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
         ("udp-own", [at, to]) => datagrams(address(at), address(to), false),
         ("udp-own-connected", [at, to]) => datagrams(address(at), address(to), true),
         ("tcp-listen", [name, at]) => tcp_listen(kept, text(name), address(at)),
+        ("tcp-listen-shared", [name, at]) => {
+            shared(kept, text(name), SockType::Stream, address(at))
+        }
+        ("udp-bind-shared", [name, at]) => {
+            shared(kept, text(name), SockType::Datagram, address(at))
+        }
         ("tcp-accept", [name]) => accept(kept, text(name)),
         ("udp-bind", [name, at]) => udp_bind(kept, text(name), address(at)),
         ("udp-receive", [name]) => receive(kept, text(name)),
@@ -238,12 +244,28 @@ fn reuse_address(socket: &OwnedFd) -> Result<(), Errno> {
     setsockopt(socket, sockopt::ReuseAddr, &true)
 }
 
-/// Takes a port, and listens at it.
 fn take(kind: &str, at: SocketAddr, settings: &[Setting]) -> Found {
     let kind = match kind {
         "tcp" => SockType::Stream,
         _ => SockType::Datagram,
     };
+    taken(kind, at, settings).map(|_| String::new())
+}
+
+/// A port that others may share.
+fn shared(kept: &mut Kept, name: &str, kind: SockType, at: SocketAddr) -> Found {
+    let settings: &[Setting] = if kind == SockType::Datagram {
+        &[reuse_port, reuse_address]
+    } else {
+        &[reuse_port]
+    };
+    let socket = taken(kind, at, settings)?;
+    kept.descriptors.insert(name.to_owned(), socket);
+    Ok(String::new())
+}
+
+/// Takes a port, and listens at it.
+fn taken(kind: SockType, at: SocketAddr, settings: &[Setting]) -> Result<OwnedFd, Errno> {
     let socket = open(family(&at), kind)?;
     for set in settings {
         set(&socket)?;
@@ -252,5 +274,5 @@ fn take(kind: &str, at: SocketAddr, settings: &[Setting]) -> Found {
     if kind == SockType::Stream {
         listen(&socket, Backlog::new(1)?)?;
     }
-    Ok(String::new())
+    Ok(socket)
 }

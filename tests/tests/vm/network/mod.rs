@@ -1,7 +1,10 @@
 //! Attacks on the network wall: addresses of other machines. Beside it this
 //! machine's own, Unix sockets, and what is made and used as a socket.
 
+mod listen;
 mod loopback;
+mod programs;
+mod sockets;
 mod unix;
 
 use nix::errno::Errno;
@@ -16,10 +19,15 @@ use crate::{
 };
 
 pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-    [addresses(), loopback::trials(), unix::trials()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let trials = [
+        addresses(),
+        listen::trials(),
+        loopback::trials(),
+        programs::trials(),
+        sockets::trials(),
+        unix::trials(),
+    ];
+    trials.into_iter().flatten().collect()
 }
 
 crate::trials![in addresses:
