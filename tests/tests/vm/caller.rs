@@ -6,10 +6,12 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     os::unix::fs::{PermissionsExt as _, chown},
-    process::{Output, Stdio},
+    process::{Child, Output, Stdio},
 };
 
+use nix::errno::Errno;
 use sandbox_daemon::proto::{EnrollRequest, Start, enroll_request, enroll_response::Response};
+use serde_json::Value;
 
 use crate::{
     client,
@@ -19,6 +21,7 @@ use crate::{
 
 crate::trials![
     tokens_of_the_calling_shell_stay_outside,
+    the_environment_of_the_calling_processes_cannot_be_read,
     programs_that_give_privileges_give_none,
     a_setuid_program_of_an_enrolled_process_meets_the_walls,
 ];
@@ -82,11 +85,76 @@ async fn tokens_of_the_calling_shell_stay_outside() {
     }
 }
 
+async fn the_environment_of_the_calling_processes_cannot_be_read() {
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        for (who, script) in [
+            (
+                "shell",
+                "sandbox run --json 3 -- cat /proc/$$/environ; exit",
+            ),
+            (
+                "client",
+                "exec sandbox run --json 3 -- cat /proc/$$/environ",
+            ),
+        ] {
+            let output = shell(uid, &format!("echo $$; exec 3>json; {script}"));
+            let pid = text(&output.stdout);
+            let pid: u32 = pid.trim().parse().unwrap_or_else(|_| panic!("{output:?}"));
+            let error = text(&output.stderr);
+            let environ = format!("/proc/{pid}/environ");
+            let says = format!("cat: {environ}: No such file or directory\n");
+            assert_eq!(error, says, "{who}, as uid {uid}: {output:?}");
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let events = fs::read_to_string(format!("{WORK}/json")).unwrap();
+            let events: Vec<Value> = events
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
+            let types: Vec<_> = events.iter().map(|it| it["type"].as_str()).collect();
+            let expected = [Some("started"), Some("denial"), Some("exited")];
+            assert_eq!(types, expected, "{who}: {events:#?}");
+            let denial = &events[1];
+            assert_eq!(denial["operation"], "open", "{denial:#}");
+            assert_eq!(denial["right"], "read", "{denial:#}");
+            assert_eq!(denial["path"], environ.as_str(), "{denial:#}");
+            assert_eq!(denial["rule"], "another process", "{denial:#}");
+            assert_eq!(denial["errno"], Errno::ENOENT as u32, "{denial:#}");
+            assert_eq!(denial["exe"], "/usr/bin/cat", "{denial:#}");
+            assert_eq!(denial["uid"], uid, "{denial:#}");
+            assert_eq!(denial["count"], 1, "{denial:#}");
+            assert_eq!(events[2]["denied"], 1, "{events:#?}");
+        }
+        let output = shell(uid, "cat /proc/$$/environ; exit");
+        assert!(text(&output.stdout).contains(DECOY), "{output:?}");
+    }
+}
+
+/// A process of root's.
+struct Victim(Child);
+
+impl Victim {
+    fn new() -> Self {
+        Self(host::command(ROOT, &["sleep", "600"]).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Copies of programs that give their user another's rights, in a place that
 /// sandboxes may read.
 fn privileged() {
     ground::make(DEV);
-    for program in ["id", "cat", "tee"] {
+    for program in ["id", "cat", "tee", "kill"] {
         let path = format!("{GROUND}/plain/root-{program}");
         fs::copy(format!("/usr/bin/{program}"), &path).unwrap();
         chown(&path, Some(ROOT), Some(ROOT)).unwrap();
@@ -128,15 +196,20 @@ async fn programs_that_give_privileges_give_none() {
 async fn a_setuid_program_of_an_enrolled_process_meets_the_walls() {
     privileged();
     let script = "read go; plain/root-id -u; plain/root-cat secret/key 2>&1; \
-                  echo attacked | plain/root-tee -a plain/file 2>&1 >/dev/null; true";
-    let outside = host::run_with(DEV, GROUND, &["sh", "-c", script], "go\n");
-    let through = "0\ncontent of secret/key\n";
+                  echo attacked | plain/root-tee -a plain/file 2>&1 >/dev/null; \
+                  plain/root-kill -KILL $0 2>/dev/null; echo $?";
+    let victim = Victim::new();
+    let argv = ["sh", "-c", script, &victim.pid().to_string()];
+    let outside = host::run_with(DEV, GROUND, &argv, "go\n");
+    let through = "0\ncontent of secret/key\n0\n";
     assert_eq!(text(&outside.stdout), through, "{outside:?}");
     let written = fs::read_to_string(format!("{GROUND}/plain/file")).unwrap();
     assert!(written.contains("attacked"), "{written}");
 
     privileged();
-    let mut child = host::command(DEV, &["sh", "-c", script])
+    let victim = Victim::new();
+    let pid = victim.pid();
+    let mut child = host::command(DEV, &["sh", "-c", script, &pid.to_string()])
         .current_dir(GROUND)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -171,7 +244,8 @@ async fn a_setuid_program_of_an_enrolled_process_meets_the_walls() {
         .unwrap();
     let refused = "0\n\
                    plain/root-cat: secret/key: No such file or directory\n\
-                   plain/root-tee: plain/file: Permission denied\n";
+                   plain/root-tee: plain/file: Permission denied\n\
+                   1\n";
     assert_eq!(said, refused);
     child.wait().unwrap();
     let refusals: Vec<_> = denials
@@ -182,12 +256,15 @@ async fn a_setuid_program_of_an_enrolled_process_meets_the_walls() {
         })
         .collect();
     // Events have the user who started it, not the one it acts as.
+    let process = format!("process {pid} (sleep)");
     let expected = [
         ("open", "/srv/ground/secret/key", "/srv/ground/secret", DEV),
         ("open", "/srv/ground/plain/file", "/", DEV),
+        ("signal", &process, "another process", DEV),
     ];
     assert_eq!(refusals, expected, "{denials:?}");
-    assert_eq!(denied, 2);
+    assert_eq!(denied, 3);
+    assert!(host::alive(pid));
     let written = fs::read_to_string(format!("{GROUND}/plain/file")).unwrap();
     assert!(!written.contains("attacked"), "{written}");
 }
