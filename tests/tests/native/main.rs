@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod claims;
 mod daemon;
 mod enroll;
 mod launch;
