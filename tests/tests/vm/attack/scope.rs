@@ -122,9 +122,10 @@ fn call(number: c_long, arguments: [c_long; 5]) -> Found {
     raw(number, arguments).and(NONE)
 }
 
-fn raw(number: c_long, [a, b, c, d, e]: [c_long; 5]) -> Result<c_long, Errno> {
+fn raw(number: c_long, arguments: [c_long; 5]) -> Result<c_long, Errno> {
+    let [first, second, third, fourth, fifth] = arguments;
     // SAFETY: pointers among the arguments are to live values of the caller's.
-    Errno::result(unsafe { libc::syscall(number, a, b, c, d, e) })
+    Errno::result(unsafe { libc::syscall(number, first, second, third, fourth, fifth) })
 }
 
 /// Says where its secret is, and stays until it is killed.

@@ -90,9 +90,9 @@ async fn processes_of_a_sandbox_share_objects() {
     ground::make(DEV);
     let mut client = client::root().await;
     let id = client::create(&mut client, ground::spec(DEV)).await.id;
-    let make = client::start_in(&id, &client::attacker(&[&["shm-make"]]));
-    let made = client::run(&mut client, make).await;
-    let memory = made.lines()[0].strip_prefix("ok ").unwrap().to_owned();
+    let start = client::start_in(&id, &client::attacker(&[&["shm-make"]]));
+    let ran = client::run(&mut client, start).await;
+    let memory = ran.lines()[0].strip_prefix("ok ").unwrap().to_owned();
     let sandbox = sandbox_daemon::proto::enroll_request::Sandbox::SandboxId(id.clone());
     let steps: [&[&str]; 2] = [&["shm-attach", &memory], &["shm-remove", &memory]];
     let ran = enrolled(DEV, sandbox, &steps).await;
