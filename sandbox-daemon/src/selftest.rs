@@ -13,6 +13,8 @@ use std::{
     sync::Arc,
 };
 
+use nix::{sys::signal::kill, unistd::getppid};
+
 use crate::{
     cgroup::{Cgroup, CgroupError, Slice},
     events::decode::{Target, decode},
@@ -61,7 +63,7 @@ pub enum SelfTestError {
 
 /// What the canary attempts, the error that it must get, and what the record of
 /// that must name.
-const ATTEMPTS: [(&str, Option<(i32, &str)>); 8] = [
+const ATTEMPTS: [(&str, Option<(i32, &str)>); 9] = [
     ("read an open file", None),
     ("write into the workspace", None),
     ("read a hidden file", Some((libc::ENOENT, HIDDEN))),
@@ -73,12 +75,16 @@ const ATTEMPTS: [(&str, Option<(i32, &str)>); 8] = [
     ("write a read-only file", Some((libc::EACCES, READ_ONLY))),
     ("create a guarded name", Some((libc::EACCES, GUARDED))),
     ("connect to an address", Some((libc::EPERM, ADDRESS))),
+    ("signal a process outside", Some((libc::EPERM, PROCESS))),
 ];
 
 const HIDDEN: &str = "hidden";
 const NAMED: &str = "secret.canary";
 const READ_ONLY: &str = "read-only";
 const GUARDED: &str = "guarded";
+
+/// Whichever it is that started the canary.
+const PROCESS: &str = "process";
 
 /// An address for documentation, port discard: nobody is there.
 const ADDRESS: &str = "192.0.2.1:9";
@@ -205,6 +211,7 @@ fn name(target: &Target) -> String {
             String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
         }
         Target::Address(address, port) => format!("{address}:{port}"),
+        Target::Process(..) => PROCESS.into(),
         other => format!("{other:?}"),
     }
 }
@@ -224,7 +231,9 @@ pub fn canary(directory: &Path) -> ExitCode {
                 .open(&names.read_only)
                 .map(drop),
             6 => File::create(&names.guarded).map(drop),
-            _ => TcpStream::connect(ADDRESS).map(drop),
+            7 => TcpStream::connect(ADDRESS).map(drop),
+            // Of the same user, so that the kernel has nothing against it.
+            _ => kill(getppid(), None).map_err(io::Error::from),
         };
         let expected = expected.map(|(errno, _)| errno);
         let found = outcome.err().map(|error| error.raw_os_error().unwrap_or(0));

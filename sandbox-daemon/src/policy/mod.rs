@@ -11,6 +11,7 @@ mod entries;
 mod environment;
 mod hosts;
 mod model;
+mod own;
 mod pattern;
 mod resolve;
 mod sets;

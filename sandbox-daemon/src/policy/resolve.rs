@@ -10,6 +10,7 @@ use super::diagnostic::{Diagnostics, Fault, Report, Span};
 use super::document::{Document, Segment};
 use super::environment::Environment;
 use super::model::{Access, Device, FileRule, Network, Place, Policy};
+use super::own;
 use super::pattern::{Base, Expansion, Pattern, normal};
 
 /// The label of what is read-only because it is a policy.
@@ -192,6 +193,7 @@ impl<'r, 'a> Resolver<'r, 'a> {
         }
         self.add_from_caller(&mut rules, additions);
         self.protect_policies(&mut rules, additions);
+        self.protect_own(&mut rules);
         if let Some(workspace) = &self.expansion.workspace
             && let Some(rule) = rules.nearest(workspace)
             && rule.access == Access::Deny
@@ -289,6 +291,32 @@ impl<'r, 'a> Resolver<'r, 'a> {
                     let message = format!("the policy's file: {}", fault.message);
                     self.report.file_error(&message, fault.hint.as_deref());
                 }
+            }
+        }
+    }
+
+    /// Sandboxd's own places: a policy that would open them is wrong.
+    fn protect_own(&mut self, rules: &mut Rules) {
+        for rule in &rules.list {
+            if let Some(path) = own::opened(rule) {
+                let message = format!(
+                    "`{}` would open `{}`, which is sandboxd's own",
+                    rule.label,
+                    path.display()
+                );
+                let hint = "a sandbox does not change what contains it: leave the place out";
+                self.report.file_error(&message, Some(hint));
+            }
+        }
+        for (path, most) in own::PLACES {
+            // Where less is allowed it stays less.
+            let allowed = rules.nearest(Path::new(path)).map(|rule| rule.access);
+            if allowed.is_some_and(|access| own::exceeds(access, most)) {
+                rules.replace(FileRule {
+                    place: Place::Path(path.into()),
+                    access: most,
+                    label: own::LABEL.to_owned(),
+                });
             }
         }
     }

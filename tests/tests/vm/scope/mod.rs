@@ -1,5 +1,6 @@
 //! Attacks on the scope wall: other processes, privileges, the kernel.
 
+mod keeper;
 mod kernel;
 mod mounts;
 mod objects;
@@ -33,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         objects::trials(),
         privileges::trials(),
         kernel::trials(),
+        keeper::trials(),
         mounts::trials(),
     ]
     .into_iter()
