@@ -16,5 +16,5 @@ fn main() -> Result<()> {
     tonic_prost_build::configure()
         .bytes(".")
         .compile_fds(descriptors)?;
-    ebpf::build(&out)
+    ebpf::build("sandbox-ebpf", "SANDBOXD_EBPF_OBJECT", &out)
 }

@@ -12,11 +12,12 @@ use anyhow::{Context as _, Result, bail};
 
 const TARGET: &str = "bpfel-unknown-none";
 
-/// Puts the object at `OUT_DIR/sandbox-ebpf`.
-pub(crate) fn build(out: &Path) -> Result<()> {
-    let object = out.join("sandbox-ebpf");
-    println!("cargo::rerun-if-env-changed=SANDBOXD_EBPF_OBJECT");
-    if let Some(ready) = env::var_os("SANDBOXD_EBPF_OBJECT") {
+/// Puts the object `name` at `OUT_DIR/NAME`: a program of `sandbox-ebpf`, or
+/// what the environment variable `ready` says is one, readily built.
+pub(crate) fn build(name: &str, ready: &str, out: &Path) -> Result<()> {
+    let object = out.join(name);
+    println!("cargo::rerun-if-env-changed={ready}");
+    if let Some(ready) = env::var_os(ready) {
         println!("cargo::rerun-if-changed={}", Path::new(&ready).display());
         fs::copy(&ready, &object)
             .with_context(|| format!("cannot take the object at `{}`", ready.display()))?;
@@ -24,15 +25,14 @@ pub(crate) fn build(out: &Path) -> Result<()> {
     }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").context("no manifest directory")?);
     let workspace = root.parent().context("the workspace is missing")?;
-    for part in ["sandbox-ebpf", "sandbox-common"] {
+    for part in ["sandbox-ebpf", "sandbox-common", "sandbox-daemon/build"] {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
-    println!("cargo::rerun-if-changed=build");
 
     let (Some(toolchain), Some(linker)) = (Toolchain::find(), linker()) else {
         bail!(
             "the eBPF toolchain is missing: a rustc with `core` for {TARGET}, and `bpf-linker`\n\n\
-             hint: run `cargo xtask setup`, or point `SANDBOXD_EBPF_OBJECT` at a ready object"
+             hint: run `cargo xtask setup`, or point `{ready}` at a ready object"
         );
     };
     let target_dir = out.join("ebpf");
@@ -66,6 +66,8 @@ pub(crate) fn build(out: &Path) -> Result<()> {
             "--locked",
             "--package=sandbox-ebpf",
             "--profile=ebpf",
+            "--bin",
+            name,
         ])
         .arg(format!("--target={TARGET}"))
         .arg("--target-dir")
@@ -83,7 +85,7 @@ pub(crate) fn build(out: &Path) -> Result<()> {
     if !status.success() {
         bail!("the eBPF object does not build");
     }
-    fs::copy(target_dir.join(TARGET).join("ebpf/sandbox-ebpf"), &object)?;
+    fs::copy(target_dir.join(TARGET).join("ebpf").join(name), &object)?;
     Ok(())
 }
 

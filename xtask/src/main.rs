@@ -6,6 +6,7 @@
 mod bench;
 mod binaries;
 mod cache;
+mod coverage;
 mod demo;
 mod glibc;
 mod host;

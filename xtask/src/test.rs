@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     binaries::{self, Binaries, cargo},
-    demo,
+    coverage, demo,
     kernel::Kernel,
     outcome::{Listener, Outcome, Tally},
     vm::{Install, Vm},
@@ -201,6 +201,13 @@ fn virtual_machine(
     arguments: &Arguments,
 ) -> Group {
     let start = Instant::now();
+    if coverage::to_be_updated()
+        && let Err(error) = coverage::update(kernel, binaries, program)
+    {
+        println!("[{}] {error:#}", kernel.name());
+        let outcome = Outcome::default();
+        return group(&format!("kernel {}", kernel.name()), start, &outcome, false);
+    }
     let name = program.file_name().unwrap_or_default();
     let mut command = vec![PathBuf::from("/mnt/put").join(name).into_os_string()];
     command.extend(arguments.filter.iter().map(OsString::from));
@@ -210,7 +217,12 @@ fn virtual_machine(
     }
     let vm = Vm {
         install: Install::Running(binaries),
-        put: vec![program.to_owned(), demo::directory(), demo::proto()],
+        put: vec![
+            program.to_owned(),
+            demo::directory(),
+            demo::proto(),
+            coverage::directory(),
+        ],
         environment,
         ..Vm::new(kernel)
     };

@@ -10,6 +10,7 @@ mod attack;
 mod caller;
 mod client;
 mod commands;
+mod coverage;
 mod demo;
 mod disk;
 mod enroll;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     match arguments.split_first() {
         Some((first, steps)) if first == attack::ARGUMENT => attack::main(steps),
         Some((first, [])) if first == client::RELAY => client::relay(),
+        Some((first, [])) if first == coverage::ARGUMENT => coverage::main(),
         _ => run(),
     }
 }
@@ -78,6 +80,7 @@ fn run() -> ExitCode {
         strict::trials(),
         demo::trials(),
         work::trials(),
+        coverage::trials(),
         // Last: they end the daemon and start others.
         restart::trials(),
     ];
