@@ -4,6 +4,7 @@
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
+use nix::unistd::fchown;
 use tokio::{
     io::Interest,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -45,7 +46,7 @@ impl Streams {
         stdio: Stdio,
     ) -> Result<(Self, Theirs), SandboxError> {
         match stdio {
-            Stdio::Relay => Self::relay().map_err(failed("make a pipe")),
+            Stdio::Relay => Self::relay(account).map_err(failed("make a pipe")),
             Stdio::Inherit { start_time } => {
                 let Some(peer) = &caller.peer else {
                     let problem = "STDIO_INHERIT is for local callers only";
@@ -67,18 +68,22 @@ impl Streams {
             }
             Stdio::Pty { size, stderr_apart } => {
                 // Among the sandbox's own pseudo-terminals.
-                let account = account.clone();
-                let pty = view.call(move || open_pty(&account, size))?;
-                Self::terminal(pty.master, pty.slave, stderr_apart)
+                let user = account.clone();
+                let pty = view.call(move || open_pty(&user, size))?;
+                let apart = stderr_apart.then_some(account);
+                Self::terminal(pty.master, pty.slave, apart)
                     .map_err(failed("set up a pseudo-terminal"))
             }
         }
     }
 
-    fn relay() -> io::Result<(Self, Theirs)> {
+    fn relay(account: &Account) -> io::Result<(Self, Theirs)> {
         let (input, read) = End::to_command()?;
         let (output, write) = End::from_command()?;
         let (errors, write_errors) = End::from_command()?;
+        for pipe in [&read, &write, &write_errors] {
+            give(pipe, account)?;
+        }
         let ours = Self {
             stdin: Some(input),
             stdout: Some(output),
@@ -93,10 +98,16 @@ impl Streams {
         Ok((ours, theirs))
     }
 
-    fn terminal(master: OwnedFd, slave: OwnedFd, stderr_apart: bool) -> io::Result<(Self, Theirs)> {
+    /// With stderr apart for an account.
+    fn terminal(
+        master: OwnedFd,
+        slave: OwnedFd,
+        apart: Option<&Account>,
+    ) -> io::Result<(Self, Theirs)> {
         let master = End::new(master, Interest::READABLE | Interest::WRITABLE)?;
-        let (errors, stderr) = if stderr_apart {
+        let (errors, stderr) = if let Some(account) = apart {
             let (errors, stderr) = End::from_command()?;
+            give(&stderr, account)?;
             (Some(errors), stderr)
         } else {
             (None, slave.try_clone()?)
@@ -236,4 +247,10 @@ async fn write(
         // A terminal that was hung up has no input to end.
         let _ = stdin.write_all(Bytes::from_static(END_OF_INPUT)).await;
     }
+}
+
+/// Makes a pipe the user's: whoever opens `/dev/stdout` opens it anew.
+fn give(pipe: &OwnedFd, account: &Account) -> io::Result<()> {
+    let (uid, gid) = (account.uid.into(), account.gid.into());
+    Ok(fchown(pipe, Some(uid), Some(gid))?)
 }

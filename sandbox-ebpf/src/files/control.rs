@@ -16,7 +16,8 @@ use crate::{
 /// `file_ioctl(file, cmd, arg)`, `file_ioctl_compat(file, cmd, arg)`. A
 /// descriptor for reading is enough for many that write: they make subvolumes,
 /// seal files, set flags. So on what may not be written only those are let
-/// through that are known to read, and nowhere those that type into a terminal.
+/// through that are known to read, and nowhere those that type into a terminal
+/// or that no other hook sees.
 #[inline(always)]
 pub fn ioctl(ctx: &LsmContext) -> i32 {
     let file = File::arg(ctx, 0);
@@ -24,7 +25,7 @@ pub fn ioctl(ctx: &LsmContext) -> i32 {
     let command: u32 = ctx.arg(1);
     device::note(file, command);
     let member = enter!(Operation::Ioctl, Right::Write, dentry);
-    if !types(command)
+    if !(types(command) || bypasses(command))
         && (reads(command)
             || find(&member, Leaf::file(dentry)).allows(bits::WRITE)
             || lent(&member, dentry))
@@ -56,6 +57,23 @@ const fn types(command: u32) -> bool {
         | 0x4b4b // KDSKBDIACR
         | 0x4b4d // KDSETKEYCODE
         | 0x4bfb // KDSKBDIACRUC
+    )
+}
+
+/// Whether it makes or removes directories with all that is in them, which is
+/// not seen where directories are made and removed, or locks a file system up.
+#[inline(always)]
+const fn bypasses(command: u32) -> bool {
+    matches!(
+        command,
+        0x5000_940e // BTRFS_IOC_SUBVOL_CREATE
+        | 0x5000_9418 // BTRFS_IOC_SUBVOL_CREATE_V2
+        | 0x5000_9401 // BTRFS_IOC_SNAP_CREATE
+        | 0x5000_9417 // BTRFS_IOC_SNAP_CREATE_V2
+        | 0x5000_940f // BTRFS_IOC_SNAP_DESTROY
+        | 0x5000_943f // BTRFS_IOC_SNAP_DESTROY_V2
+        | 0xc040_6618 // FS_IOC_REMOVE_ENCRYPTION_KEY
+        | 0xc040_6619 // FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS
     )
 }
 

@@ -69,6 +69,7 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
             let device = makedev(number(major), number(minor));
             mknod(*path, kind, Mode::from_bits_truncate(0o600), device).and(NONE)
         }
+        ("queue", [name]) => queue(name),
         ("receive", []) => receive(),
         ("exec-open", [path]) => execute_open(path),
         ("terminal", []) => on_own_terminal(|_| {
@@ -82,6 +83,16 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
 fn reading(path: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     open(path, flags, Mode::empty())
+}
+
+/// Opens a POSIX message queue, or makes it.
+fn queue(name: &OsStr) -> Found {
+    let name = c_string(name);
+    let flags = libc::O_RDWR | libc::O_CREAT;
+    let attributes = std::ptr::null::<libc::mq_attr>();
+    // SAFETY: the name ends with a NUL; without attributes those of the system.
+    let queue = unsafe { libc::mq_open(name.as_ptr(), flags, 0o666, attributes) };
+    Errno::result(queue).and(NONE)
 }
 
 /// What is in the file that somebody sends over stdin, a socket.

@@ -12,7 +12,7 @@ use nix::{
     pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt},
     sys::stat::{Mode, SFlag, major, makedev, minor, mknod},
 };
-use sandbox_daemon::proto::Right;
+use sandbox_daemon::proto::{Right, Start};
 
 use crate::{
     client,
@@ -31,6 +31,7 @@ crate::trials![
     the_users_other_terminals_are_not_there,
     an_enrolled_process_has_its_own_terminal_alone,
     a_sandbox_has_terminals_of_its_own,
+    what_shells_do_with_dev_goes_unnoticed,
 ];
 
 fn closed(step: &[&'static str], right: Right, object: &str) -> Case {
@@ -209,5 +210,41 @@ async fn a_sandbox_has_terminals_of_its_own() {
         assert_eq!(ran.lines(), ["/dev/pts/0"], "{ran:?}");
         assert_eq!(ran.denials, [], "{ran:?}");
         assert_eq!(ran.code(), Some(0), "{ran:?}");
+    }
+}
+
+async fn what_shells_do_with_dev_goes_unnoticed() {
+    const SCRIPT: &str = "
+cat <(echo substituted)
+echo out >/dev/stdout
+echo fd >/dev/fd/1
+echo in | cat /dev/stdin
+echo shared >/dev/shm/file && cat /dev/shm/file
+exec 3<>work/file && cat </dev/fd/3
+head -c 4 /dev/zero | wc -c
+echo gone >/dev/null
+echo full >/dev/full 2>/dev/null || echo full
+[ -c /dev/tty ] && ls /dev/pts >/dev/null && echo end
+";
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let start = Start {
+            cwd: GROUND.into(),
+            ..client::start(ground::spec(uid), &["bash", "-c", SCRIPT])
+        };
+        let ran = client::run(&mut client::root().await, start).await;
+        let expected = [
+            "substituted",
+            "out",
+            "fd",
+            "in",
+            "shared",
+            "content of work/file",
+            "4",
+            "full",
+            "end",
+        ];
+        assert_eq!(ran.lines(), expected, "{ran:?}");
+        assert_eq!(ran.denials, [], "{ran:?}");
     }
 }

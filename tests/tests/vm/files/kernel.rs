@@ -19,6 +19,7 @@ crate::trials![
     files_of_processes_outside_are_not_read,
     the_processes_of_a_sandbox_see_each_other,
     the_kernels_other_file_systems_are_closed_by_kind,
+    message_queues_of_others_are_neither_opened_nor_made,
 ];
 
 const RULE: &str = "kernel file system";
@@ -202,4 +203,25 @@ async fn the_kernels_other_file_systems_are_closed_by_kind() {
     for place in mounted {
         host::output(ROOT, &["umount", place]);
     }
+}
+
+async fn message_queues_of_others_are_neither_opened_nor_made() {
+    for uid in [DEV, ROOT] {
+        let _ = fs::remove_file("/dev/mqueue/made");
+        let _ = fs::remove_file("/dev/mqueue/others");
+        assert_eq!(host::attack(uid, "/", &["queue", "/others"]), "ok");
+        let cases = [
+            attack(&["queue", "/others"]).refused(
+                Errno::ENOENT,
+                Right::Read,
+                "open",
+                "/dev/mqueue/others",
+                RULE,
+            ),
+            attack(&["queue", "/made"]).kept("create", "/dev/mqueue/made", RULE),
+        ];
+        check_open(uid, &cases).await;
+    }
+    fs::remove_file("/dev/mqueue/made").unwrap();
+    fs::remove_file("/dev/mqueue/others").unwrap();
 }
