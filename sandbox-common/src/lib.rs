@@ -6,6 +6,7 @@
 
 mod counters;
 mod event;
+mod fold;
 mod place;
 mod rule;
 
@@ -15,6 +16,7 @@ pub use event::{
     Operation, PATH_BYTES, ProcessEvent, Right, UNIX_BYTES, UnixEvent, Verdict, capability_name,
     flags,
 };
+pub use fold::{Fold, folds};
 pub use place::{
     FILTER_WORDS, Key, Lent, MAX_DEPTH, NAME_BYTES, UNREADABLE, Value, asked, bits, filter_bit,
     filter_bits, header, kind, name_hash, suffix_hash,
@@ -33,6 +35,8 @@ pub struct Identity {
     pub ino: u64,
     /// `super_block.s_magic`.
     pub magic: u64,
+    /// On btrfs a number of its subvolume; otherwise 0.
+    pub subvolume: u64,
 }
 
 // SAFETY: plain integers without padding.

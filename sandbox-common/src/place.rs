@@ -122,7 +122,9 @@ pub struct Value {
     pub bits: u32,
     /// The rule that events name; in a header the policy's generation.
     pub rule: u32,
-    /// With [`bits::ANCESTOR`]: the rule below. Zero in a header.
+    /// With [`bits::ANCESTOR`]: the rule below, in the lower half. In the upper
+    /// one the number of the subvolume that it is about: what it gives, it gives
+    /// there alone. Zero in a header.
     pub aux: u64,
 }
 

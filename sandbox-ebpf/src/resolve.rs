@@ -9,9 +9,13 @@ use aya_ebpf::{
 use sandbox_common::Identity;
 
 use crate::{
+    files::subvolume,
     layout::Path,
     maps::{DAEMON_PID, RESOLVED},
 };
+
+/// `BTRFS_SUPER_MAGIC`
+const BTRFS: u64 = 0x9123_683e;
 
 /// Runs on every `inode_getattr`, before the wall.
 #[inline(always)]
@@ -28,6 +32,11 @@ pub fn record(ctx: &LsmContext) {
         generation: inode.generation(),
         ino: inode.ino(),
         magic: super_block.magic(),
+        subvolume: if super_block.magic() == BTRFS {
+            subvolume(dentry)
+        } else {
+            0
+        },
     };
     // 6.1's overlayfs asks twice, for its own inode and then for the one below:
     // the first answer stays.

@@ -1,6 +1,8 @@
 //! From a policy's paths to the entries of its rule map.
 
 mod anchors;
+mod held;
+mod overlays;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +19,8 @@ use std::{
 
 use nix::sys::stat;
 use sandbox_common::{
-    Identity, Key, NAME_BYTES, Value, bits, builtin, header, kind, name_hash, suffix_hash,
+    Fold, Identity, Key, NAME_BYTES, Value, bits, builtin, folds, header, kind, name_hash,
+    suffix_hash,
 };
 
 use super::{
@@ -74,6 +77,7 @@ pub fn compile(
     found.retain(|place| place.access != Access::Read || !own.contains(&place.id));
     compiler.paths(policy, &found)?;
     compiler.mounts(mounts)?;
+    compiler.overlays(mounts, &found)?;
     compiler.anchors(&found);
     compiler.patterns(policy)?;
     let mut flags = 0;
@@ -108,8 +112,11 @@ pub fn compile(
         header,
     );
     Ok(Compiled {
+        watches: compiler
+            .held()
+            .chain(compiler.watched.values().cloned())
+            .collect(),
         entries: compiler.entries.into_iter().collect(),
-        watches: compiler.watched.into_values().collect(),
         own,
     })
 }
@@ -333,8 +340,27 @@ impl Compiler<'_> {
 
     /// States rights for a file. Of two places of one file the narrower holds.
     fn rule(&mut self, identity: Identity, rights: u32, id: u32) {
-        let value = self.entries.entry(inode(identity)).or_default();
-        narrow(value, rights, id);
+        narrow(self.value(identity), rights, id);
+    }
+
+    /// The value of a file. Where files of two subvolumes have one key, it is
+    /// about every subvolume, and the narrower of their rules holds.
+    fn value(&mut self, identity: Identity) -> &mut Value {
+        use std::collections::btree_map::Entry;
+        let subvolume = identity.subvolume << 32;
+        match self.entries.entry(inode(identity)) {
+            Entry::Vacant(entry) => entry.insert(Value {
+                aux: subvolume,
+                ..Value::default()
+            }),
+            Entry::Occupied(entry) => {
+                let value = entry.into_mut();
+                if value.aux >> 32 << 32 != subvolume {
+                    value.aux &= u64::from(u32::MAX);
+                }
+                value
+            }
+        }
     }
 
     fn guard(&mut self, parent: &Node, name: &OsStr, rights: u32, id: u32) {
@@ -350,8 +376,19 @@ impl Compiler<'_> {
             kind: kind::NAME,
             dev: parent.identity.dev,
             ino: parent.identity.ino,
-            extra: name_hash(self.seed, words(name.as_bytes())),
+            extra: self.hash(name.as_bytes(), name_hash, parent.identity.magic),
         }
+    }
+
+    /// The hash of a name as a file system of that kind compares it. One that
+    /// may stand for others is refused there anyway.
+    fn hash(&self, name: &[u8], hash: Hash, magic: u64) -> u64 {
+        let mut words = words(name);
+        if folds(magic) {
+            let mut fold = Fold::default();
+            words = words.map(|word| fold.word(word));
+        }
+        hash(Fold::seed(self.seed, folds(magic)), words)
     }
 
     /// Directories above a place may be seen, and not moved.
@@ -362,17 +399,17 @@ impl Compiler<'_> {
     }
 
     fn mark(&mut self, identity: Identity, flag: u32, id: u32) {
-        let value = self.entries.entry(inode(identity)).or_default();
+        let value = self.value(identity);
         value.bits |= flag;
-        if flag == bits::ANCESTOR && value.aux == 0 {
-            value.aux = u64::from(id);
+        if flag == bits::ANCESTOR && value.aux & u64::from(u32::MAX) == 0 {
+            value.aux |= u64::from(id);
         }
     }
 
     /// A mount's root has the rule of the place that it is mounted at: a walk
     /// ends there. Rules that name the same file come first.
     fn mounts(&mut self, mounts: &[Mount]) -> Result<(), KernelError> {
-        let mut derived: BTreeMap<Key, Value> = BTreeMap::new();
+        let mut derived: BTreeMap<Identity, Value> = BTreeMap::new();
         for mount in mounts {
             let End::Existing(file) = self.tree.find(&mount.point)?.end else {
                 continue;
@@ -388,17 +425,24 @@ impl Compiler<'_> {
             {
                 // What is mounted may be seen elsewhere too, below another rule.
                 let elsewhere = mounts.iter().filter_map(|other| elsewhere(mount, other));
+                let mut value = Value::default();
                 for place in std::iter::once(mount.point.clone()).chain(elsewhere) {
                     let (rights, id) = self.nearest(&place);
-                    narrow(derived.entry(key).or_default(), rights, id);
+                    narrow(&mut value, rights, id);
                 }
+                if let Some((rights, id)) = self.layers(mount)? {
+                    narrow(&mut value, rights, id);
+                }
+                narrow(
+                    derived.entry(root.identity).or_default(),
+                    value.bits,
+                    value.rule,
+                );
             }
             self.directories.push((mount.point.clone(), root.identity));
         }
-        for (key, value) in derived {
-            let entry = self.entries.entry(key).or_default();
-            entry.bits |= value.bits;
-            entry.rule = value.rule;
+        for (identity, value) in derived {
+            self.rule(identity, value.bits, value.rule);
         }
         Ok(())
     }
@@ -444,29 +488,23 @@ impl Compiler<'_> {
         }
         let mut everywhere = 0;
         for (scope, pattern, rights, id) in found {
-            let (flag, key) = match pattern {
-                NamePattern::Exact(name) => (
-                    bits::PATTERNS,
-                    Key {
-                        kind: kind::PATTERN,
-                        extra: name_hash(self.seed, words(name)),
-                        ..Key::default()
-                    },
-                ),
-                NamePattern::Suffix(suffix) => (
-                    bits::SUFFIXES,
-                    Key {
-                        kind: kind::SUFFIX,
-                        extra: suffix_hash(self.seed, words(suffix)),
-                        ..Key::default()
-                    },
-                ),
+            let (flag, kind, name, hash): (_, _, _, Hash) = match pattern {
+                NamePattern::Exact(name) => (bits::PATTERNS, kind::PATTERN, name, name_hash),
+                NamePattern::Suffix(name) => (bits::SUFFIXES, kind::SUFFIX, name, suffix_hash),
             };
+            let key = |magic| Key {
+                kind,
+                extra: self.hash(name, hash, magic),
+                ..Key::default()
+            };
+            let (plain, folded) = (key(0), key(FOLDING));
             if let Some(scope) = scope {
-                self.scoped(&scope, key, rights, id);
+                self.scoped(&scope, [plain, folded], rights, id);
             } else {
                 everywhere |= flag;
-                narrow(self.entries.entry(key).or_default(), rights, id);
+                for key in [plain, folded] {
+                    narrow(self.entries.entry(key).or_default(), rights, id);
+                }
             }
         }
         for (key, value) in &mut self.entries {
@@ -480,14 +518,18 @@ impl Compiler<'_> {
 
     /// A pattern of a directory is repeated at all directories below it at which
     /// a walk may end.
-    fn scoped(&mut self, scope: &Path, key: Key, rights: u32, id: u32) {
+    fn scoped(&mut self, scope: &Path, [plain, folded]: [Key; 2], rights: u32, id: u32) {
         let below: Vec<Identity> = self
             .directories
             .iter()
             .filter(|(path, _)| path.starts_with(scope))
             .map(|(_, identity)| *identity)
             .collect();
-        for Identity { dev, ino, .. } in below.iter().copied() {
+        for Identity {
+            dev, ino, magic, ..
+        } in below.iter().copied()
+        {
+            let key = if folds(magic) { folded } else { plain };
             let key = Key { dev, ino, ..key };
             narrow(self.entries.entry(key).or_default(), rights, id);
         }
@@ -648,6 +690,12 @@ fn elsewhere(mount: &Mount, other: &Mount) -> Option<PathBuf> {
     let strictly = mount.root != other.root;
     (mount.dev == other.dev && strictly).then(|| other.point.join(below))
 }
+
+/// `name_hash` or `suffix_hash`.
+type Hash = fn(u64, [u64; NAME_BYTES / 8]) -> u64;
+
+/// The magic number of a file system that folds names: FAT.
+const FOLDING: u64 = 0x4d44;
 
 /// The bits of a value that are rights.
 const RIGHTS: u32 = bits::READ | bits::WRITE;

@@ -36,6 +36,7 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("TASK_STRUCT__REAL_CRED", "task_struct", "real_cred", 8),
     ("USER_NAMESPACE__LEVEL", "user_namespace", "level", 4),
     ("KERN_IPC_PERM__ID", "kern_ipc_perm", "id", 4),
+    ("CRED__CAP_EFFECTIVE", "cred", "cap_effective", 8),
     ("TASK_STRUCT__MM", "task_struct", "mm", 8),
     ("MM_STRUCT__EXE_FILE", "mm_struct", "exe_file", 8),
     ("TASK_STRUCT__TGID", "task_struct", "tgid", 4),

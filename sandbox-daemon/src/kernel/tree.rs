@@ -156,6 +156,11 @@ impl<'a> Tree<'a> {
         })
     }
 
+    /// Everything that was met and exists.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Rc<Node>> {
+        std::iter::once(&self.root).chain(self.nodes.values().flatten())
+    }
+
     fn child(&mut self, parent: &Rc<Node>, name: &OsStr) -> Result<Option<Rc<Node>>, KernelError> {
         let path = parent.path.join(name);
         if let Some(known) = self.nodes.get(&path) {

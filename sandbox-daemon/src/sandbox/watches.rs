@@ -101,7 +101,8 @@ impl Watches {
     pub(super) fn place(&self, sandbox: &str, watches: Vec<Watch>) {
         let Some(inotify) = &self.inotify else { return };
         let sandbox: Arc<str> = sandbox.into();
-        let mut placed = HashSet::new();
+        // A directory may be seen at several places.
+        let mut placed: HashMap<_, BTreeSet<OsString>> = HashMap::new();
         let mut missed = false;
         for watch in watches {
             self.lock().placing += 1;
@@ -110,9 +111,9 @@ impl Watches {
             state.placing -= 1;
             match added {
                 Ok(at) if state.has_room(at) => {
-                    placed.insert(at);
-                    let names = watch.names.iter().map(|(name, _)| name.clone()).collect();
-                    state.note(at, &sandbox, names);
+                    let names = placed.entry(at).or_default();
+                    names.extend(watch.names.iter().map(|(name, _)| name.clone()));
+                    state.note(at, &sandbox, names.clone());
                 }
                 Ok(at) => {
                     // Nobody uses it.
@@ -125,6 +126,7 @@ impl Watches {
             missed |= has_changed(&watch);
         }
         let mut state = self.lock();
+        let placed = placed.into_keys().collect();
         let before = state.sandboxes.insert(sandbox.clone(), placed);
         state.release(inotify, &sandbox, before.unwrap_or_default());
         drop(state);

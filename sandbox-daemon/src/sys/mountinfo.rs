@@ -26,6 +26,8 @@ pub struct Mount {
     pub fs_type: String,
     /// What is mounted, often a device.
     pub source: OsString,
+    /// Options of the file system, as they stand there.
+    pub options: Vec<u8>,
 }
 
 /// A line that is not as proc(5) says.
@@ -42,6 +44,31 @@ impl Mount {
     /// Whether `path` lies at or below the mount point, by name alone.
     pub fn covers(&self, path: &Path) -> bool {
         path.starts_with(&self.point)
+    }
+
+    /// The directories that an overlay is made of, as they were called when it
+    /// was mounted.
+    pub fn layers(&self) -> Vec<PathBuf> {
+        if self.fs_type != "overlay" {
+            return Vec::new();
+        }
+        let mut layers = Vec::new();
+        for option in self.options.split(|byte| *byte == b',') {
+            let Some(at) = option.windows(3).position(|bytes| bytes == b"dir") else {
+                continue;
+            };
+            let (name, rest) = option.split_at(at);
+            let Some(value) = rest.iter().position(|byte| *byte == b'=') else {
+                continue;
+            };
+            let value = unescape(&rest[value + 1..]).into_vec();
+            match name {
+                b"upper" => layers.push(PathBuf::from(OsString::from_vec(value))),
+                b"lower" | b"data" => layers.extend(separate(&value)),
+                _ => {}
+            }
+        }
+        layers
     }
 }
 
@@ -72,6 +99,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     fields.by_ref().find(|field| *field == b"-")?;
     let fs_type = String::from_utf8(fields.next()?.to_vec()).ok()?;
     let source = unescape(fields.next().unwrap_or_default());
+    let options = fields.next().unwrap_or_default().to_vec();
     Some(Mount {
         id,
         parent,
@@ -80,7 +108,27 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         point: point.into(),
         fs_type,
         source,
+        options,
     })
+}
+
+/// Layers stand between colons; one that is of a name has a backslash before it.
+fn separate(layers: &[u8]) -> Vec<PathBuf> {
+    let mut found = vec![Vec::new()];
+    let mut rest = layers.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b':' => found.push(Vec::new()),
+            b'\\' => found
+                .last_mut()
+                .map_or((), |layer| layer.extend(rest.next())),
+            byte => found.last_mut().map_or((), |layer| layer.push(*byte)),
+        }
+    }
+    let layers = found.into_iter().filter(|layer| !layer.is_empty());
+    layers
+        .map(|layer| OsString::from_vec(layer).into())
+        .collect()
 }
 
 fn number(field: &[u8]) -> Option<u32> {
@@ -131,6 +179,20 @@ mod tests {
     fn an_empty_source_is_a_source() {
         let mounts = parse(b"1 0 0:1 / / rw - tmpfs  rw\n");
         assert_eq!(mounts.unwrap()[0].source, "");
+    }
+
+    #[test]
+    fn the_layers_of_an_overlay_are_found() {
+        let text =
+            b"1 0 0:1 / /m rw - overlay o rw,lowerdir=/a\\134:b:/c\\040d,upperdir=/u,workdir=/w\n\
+            1 0 0:1 / /m rw - overlay o rw,lowerdir+=/e,datadir+=/f,redirect_dir=on\n\
+            1 0 0:1 / /m rw - tmpfs o rw,lowerdir=/a\n";
+        let mounts = parse(text).unwrap();
+        let paths = |mount: &Mount| mount.layers();
+        let all = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(paths(&mounts[0]), all(&["/a:b", "/c d", "/u"]));
+        assert_eq!(paths(&mounts[1]), all(&["/e", "/f"]));
+        assert_eq!(paths(&mounts[2]), all(&[]));
     }
 
     #[test]

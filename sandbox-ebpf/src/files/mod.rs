@@ -3,8 +3,13 @@
 mod control;
 mod device;
 mod name;
+mod overlay;
 mod process;
+mod subvolume;
 mod walk;
+
+pub use overlay::lets_through;
+pub use subvolume::subvolume;
 
 use aya_ebpf::programs::LsmContext;
 pub use control::{fcntl, ioctl, watch};

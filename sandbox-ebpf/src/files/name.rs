@@ -1,10 +1,8 @@
 //! Names: guarded ones in a directory, and patterns such as `**/.env`.
 
-use core::mem::MaybeUninit;
-
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_kernel_str};
+use aya_ebpf::helpers::bpf_probe_read_kernel;
 use sandbox_common::{
-    Key, NAME_BYTES, UNREADABLE, Value, bits, builtin, kind, name_hash, suffix_hash,
+    Fold, Key, NAME_BYTES, UNREADABLE, Value, bits, builtin, folds, kind, name_hash, suffix_hash,
 };
 
 use super::walk::{Leaf, Place};
@@ -37,15 +35,16 @@ pub fn restrict(
         return place;
     }
     let mut place = place;
+    let (name, magic) = (leaf.name_address(), leaf.dentry.super_block().magic());
     if bits & bits::PATTERNS != 0 || scope != 0 {
-        let extra = hash(leaf.name_address());
+        let extra = hash(name, magic);
         place = narrower(rules, filter, kind::PATTERN, (0, 0, extra), place);
         if scope != 0 {
             place = narrower(rules, filter, kind::PATTERN, (dev, scope, extra), place);
         }
     }
     if bits & bits::SUFFIXES != 0 || scope != 0 {
-        let extra = suffix(leaf.name_address());
+        let extra = suffix(name, magic);
         place = narrower(rules, filter, kind::SUFFIX, (0, 0, extra), place);
         if scope != 0 {
             place = narrower(rules, filter, kind::SUFFIX, (dev, scope, extra), place);
@@ -90,72 +89,89 @@ fn narrower(
     }
 }
 
-/// The hash of the name at an address; `UNREADABLE`: it cannot be read. To the
-/// verifier a global function with a plain number as argument: checked once, on
-/// its own stack, whatever calls it.
+/// The hash of the name at an address, as a file system with that magic number
+/// compares it; `UNREADABLE`: it cannot be read, or may be another name of some
+/// file. To the verifier a global function with plain numbers as arguments:
+/// checked once, on its own stack, whatever calls it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn hash(name: u64) -> u64 {
-    let mut buffer = Buffer::uninit();
-    match read(&mut buffer, name) {
-        Some(words) => name_hash(NAME_SEED.load(), words),
-        None => UNREADABLE,
-    }
+pub extern "C" fn hash(name: u64, magic: u64) -> u64 {
+    let (mut words, seed) = Words::new(name, magic);
+    let hash = name_hash(seed, &mut words);
+    if words.is_usable() { hash } else { UNREADABLE }
 }
 
 /// The same for its suffix.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn suffix(name: u64) -> u64 {
-    let mut buffer = Buffer::uninit();
-    match read(&mut buffer, name) {
-        Some(words) => suffix_hash(NAME_SEED.load(), words),
-        None => UNREADABLE,
+pub extern "C" fn suffix(name: u64, magic: u64) -> u64 {
+    let (mut words, seed) = Words::new(name, magic);
+    let hash = suffix_hash(seed, &mut words);
+    if words.is_usable() { hash } else { UNREADABLE }
+}
+
+/// The words of the name at an address, padded with zeros as the hashes want
+/// them. Most names are short: a buffer for the longest would be filled for
+/// nothing, and is half of what the stack has room for.
+struct Words {
+    name: u64,
+    index: usize,
+    ended: bool,
+    failed: bool,
+    folding: bool,
+    fold: Fold,
+}
+
+impl Words {
+    #[inline(always)]
+    fn new(name: u64, magic: u64) -> (Self, u64) {
+        let folding = folds(magic);
+        let words = Self {
+            name,
+            index: 0,
+            ended: false,
+            failed: false,
+            folding,
+            fold: Fold::default(),
+        };
+        (words, Fold::seed(NAME_SEED.load(), folding))
+    }
+
+    #[inline(always)]
+    fn is_usable(&self) -> bool {
+        !(self.failed || self.folding && self.fold.is_ambiguous())
     }
 }
 
-/// Not filled with zeros, which would be done byte by byte.
-type Buffer = MaybeUninit<[u64; NAME_BYTES / 8]>;
+impl Iterator for Words {
+    type Item = u64;
 
-/// Bytes that can be read from where any name starts: those that a dentry holds
-/// itself (`d_iname`, 32 on 6.1), and what is allocated for longer ones.
-const SHORT: usize = 32;
-
-/// The name at an address, padded with zeros as the hashes want it.
-#[inline(always)]
-fn read(buffer: &mut Buffer, name: u64) -> Option<impl Iterator<Item = u64>> {
-    let words: *mut u64 = buffer.as_mut_ptr().cast();
-    let from = name as *const _;
-    // Most names are short, and read word by word, which the other helper does
-    // not do.
-    // SAFETY: the buffer has NAME_BYTES bytes; the helpers check the address.
-    let copied = unsafe {
-        let failed = bpf_probe_read_kernel(words.cast(), SHORT as u32, from);
-        if failed != 0 || (0..SHORT / 8).all(|index| ends(words.add(index).read_volatile()) == 0) {
-            bpf_probe_read_kernel_str(words.cast(), NAME_BYTES as u32, from)
-        } else {
-            1
-        }
-    };
-    if copied <= 0 {
-        return None;
-    }
-    let mut ended = false;
-    Some((0..NAME_BYTES / 8).map_while(move |index| {
-        if ended {
+    #[inline(always)]
+    fn next(&mut self) -> Option<u64> {
+        if self.ended || self.index == NAME_BYTES / 8 {
             return None;
         }
-        // SAFETY: within the buffer. To the verifier the helper has filled it;
-        // what is beyond the name's end is not used.
-        let word = unsafe { words.add(index).read_volatile() };
+        // Up to seven bytes beyond the name, which may not be its own.
+        let from = (self.name + self.index as u64 * 8) as *const u64;
+        // SAFETY: the helper checks the address.
+        let Ok(word) = (unsafe { bpf_probe_read_kernel(from) }) else {
+            self.failed = true;
+            return None;
+        };
+        self.index += 1;
         let end = ends(word);
-        ended = end != 0;
-        Some(if ended {
+        self.ended = end != 0;
+        let word = if self.ended {
             word & ((end & end.wrapping_neg()) >> 7).wrapping_sub(1)
         } else {
             word
+        };
+        Some(if self.folding {
+            self.fold.word(word)
+        } else {
+            word
         })
-    }))
+    }
 }
 
 /// The highest bit of each byte that is zero, and perhaps of some above the

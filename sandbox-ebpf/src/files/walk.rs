@@ -5,7 +5,7 @@
 
 use sandbox_common::{Key, MAX_DEPTH, UNREADABLE, Value, asked, bits, builtin, kind};
 
-use super::{name, process};
+use super::{name, process, subvolume};
 use crate::{
     layout::{Dentry, Steps, SuperBlock, probe},
     maps::{Filter, Rules, lookup, zero},
@@ -180,7 +180,8 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
         if value.bits & bits::ANCESTOR != 0 {
             shields = value.aux as u32;
         }
-        if value.bits & bits::RULED != 0 {
+        let foreign = subvolume::foreign(leaf.dentry, value.aux >> 32) as u32;
+        if value.bits & (bits::RULED | foreign) == bits::RULED {
             return place(value, shields);
         }
     }
@@ -200,8 +201,12 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
                 } else {
                     0
                 };
+                // What takes rights away does so in every subvolume, from
+                // snapshots of what is denied; what gives some, in its own.
+                let foreign = subvolume::foreign(current, value.aux >> 32) as u32;
                 if value.bits & bits::NAMES != 0
                     && let Some(value) = guarded(rules, filter, &key, child)
+                    && value.bits & foreign == 0
                 {
                     let place = Place {
                         scope,
@@ -213,7 +218,7 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
                         name::restrict(rules, filter, leaf, value.bits, dev, place)
                     };
                 }
-                if value.bits & bits::RULED != 0 {
+                if value.bits & (bits::RULED | foreign) == bits::RULED {
                     let place = Place {
                         scope,
                         ..place(value, shields)
@@ -240,7 +245,7 @@ fn inode(dev: u32, ino: u64, generation: u32) -> Key {
 /// The rule for a name in a directory of which some are guarded.
 #[inline(always)]
 fn guarded(rules: &'static Rules, filter: Filter, directory: &Key, child: Dentry) -> Option<Value> {
-    let extra = name::hash(child.name() as u64);
+    let extra = name::hash(child.name() as u64, child.super_block().magic());
     if extra == UNREADABLE {
         return Some(name::REFUSED);
     }

@@ -55,7 +55,7 @@ fn named(member: &Member, sock: u64) -> bool {
         return false;
     }
     let parent = probe::parent(dentry);
-    let name = files::hash(probe::name(dentry));
+    let name = files::hash(probe::name(dentry), probe::magic(dentry));
     if name == UNREADABLE {
         return false;
     }

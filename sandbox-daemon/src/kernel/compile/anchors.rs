@@ -72,9 +72,7 @@ impl Compiler<'_> {
             let key = inode(node.identity);
             let ruled = self.entries.get(&key);
             if ruled.is_none_or(|value| value.bits & bits::RULED == 0) {
-                let value = self.entries.entry(key).or_default();
-                value.bits |= bits::RULED | anchor.allowed.0;
-                value.rule = anchor.allowed.1;
+                self.rule(node.identity, anchor.allowed.0, anchor.allowed.1);
                 if node.is_directory() {
                     self.directories.push((node.path.clone(), node.identity));
                 }

@@ -19,6 +19,8 @@ impl Identify for Stat {
         Ok(Identity {
             dev: 1,
             ino: stat.st_ino,
+            // ext4
+            magic: 0xef53,
             ..Identity::default()
         })
     }
@@ -272,6 +274,7 @@ fn what_is_mounted_twice_has_the_narrower_rule() {
             point: case.at(point),
             fs_type: "ext4".into(),
             source: "none".into(),
+            options: Vec::new(),
         });
     }
     let case = case.with("", Access::Read).with("keys", Access::Deny);
@@ -304,6 +307,7 @@ fn a_mounts_root_has_the_rule_of_its_place_unless_a_rule_names_it() {
             point: case.at(point),
             fs_type: "tmpfs".into(),
             source: "none".into(),
+            options: Vec::new(),
         });
     }
     let case = case.with("work", Access::Write);

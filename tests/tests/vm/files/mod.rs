@@ -3,6 +3,7 @@
 mod appearing;
 mod control;
 mod devices;
+mod filesystems;
 mod kernel;
 mod links;
 mod mounts;
@@ -26,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         mounts::trials(),
         control::trials(),
         devices::trials(),
+        filesystems::trials(),
         kernel::trials(),
         receiving::trials(),
         shipped::trials(),
