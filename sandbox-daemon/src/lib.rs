@@ -21,3 +21,4 @@ pub mod sandbox;
 pub mod selftest;
 #[expect(unsafe_code, reason = "system calls that have no safe wrapper")]
 pub mod sys;
+pub mod walls;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::{
     escape,
-    events::{Denial, Item, LossReason, Object, Right, Verdict},
+    events::{Denial, Item, Loss, LossReason, Object, Right, Verdict},
     launch::{ExitStatus, Size},
     policy::{Diagnostic, Severity},
     proto,
@@ -170,11 +170,7 @@ pub(super) fn run_response(epoch: &str, output: Output) -> proto::RunResponse {
         Output::Bytes(OutputStream::Stdout, bytes) => Response::Stdout(bytes),
         Output::Bytes(OutputStream::Stderr, bytes) => Response::Stderr(bytes),
         Output::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
-        Output::Item(Item::Lost {
-            reason,
-            count,
-            sandbox,
-        }) => Response::Lost(lost(reason, count, sandbox)),
+        Output::Item(Item::Lost(it)) => Response::Lost(lost(epoch, &it)),
         Output::Exited(it) => Response::Exited(exited(&it)),
     };
     proto::RunResponse {
@@ -195,11 +191,7 @@ pub(super) fn enroll_response(epoch: &str, output: EnrollOutput) -> proto::Enrol
             pids,
         }),
         EnrollOutput::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
-        EnrollOutput::Item(Item::Lost {
-            reason,
-            count,
-            sandbox,
-        }) => Response::Lost(lost(reason, count, sandbox)),
+        EnrollOutput::Item(Item::Lost(it)) => Response::Lost(lost(epoch, &it)),
         EnrollOutput::Ended(ending) => Response::Ended(proto::Ended {
             denied: ending.denied,
             lost: ending.lost,
@@ -214,11 +206,7 @@ pub(super) fn watch_response(epoch: &str, item: Item) -> proto::WatchEventsRespo
     use proto::watch_events_response::Response;
     let response = match item {
         Item::Denial(it) => Response::Denial(denial(epoch, &it)),
-        Item::Lost {
-            reason,
-            count,
-            sandbox,
-        } => Response::Lost(lost(reason, count, sandbox)),
+        Item::Lost(it) => Response::Lost(lost(epoch, &it)),
     };
     proto::WatchEventsResponse {
         response: Some(response),
@@ -287,16 +275,23 @@ pub(super) fn denial(epoch: &str, denial: &Denial) -> proto::Denial {
     }
 }
 
-fn lost(reason: LossReason, count: u64, sandbox_id: String) -> proto::Lost {
+fn lost(epoch: &str, loss: &Loss) -> proto::Lost {
+    let (sandbox_id, exec_id) = match &loss.owner {
+        Some(owner) => (owner.sandbox.clone(), owner.exec.clone()),
+        None => Default::default(),
+    };
     proto::Lost {
-        reason: match reason {
+        reason: match loss.reason {
             LossReason::Rate => proto::lost::Reason::Rate,
             LossReason::RingBuffer => proto::lost::Reason::RingBuffer,
             LossReason::Reader => proto::lost::Reason::Reader,
         }
         .into(),
-        count,
+        count: loss.count,
         sandbox_id,
+        exec_id,
+        epoch: epoch.into(),
+        sequence: loss.sequence,
     }
 }
 

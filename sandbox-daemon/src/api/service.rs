@@ -269,7 +269,7 @@ async fn watch(
                 () = responses.closed() => None,
             }
         } else {
-            watching.history().map(crate::events::Item::Denial)
+            watching.history()
         };
         let Some(item) = item else { return };
         if responses

@@ -21,7 +21,7 @@ use sandbox_daemon::{
     events::{Events, Journal},
     kernel::{EventSource, Kernel, Options},
     sandbox::{KernelEnforcer, Registry, new_id},
-    selftest,
+    selftest, walls,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -126,27 +126,18 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     Ok(())
 }
 
-/// Programs in force that passed their test, in the place of an earlier
-/// daemon's.
 async fn raise_walls(config: &Config, slice: &Slice) -> Result<(Arc<Kernel>, EventSource)> {
     use std::os::fd::AsFd as _;
-    let kernel = Arc::new(Kernel::load(&Options {
+    let options = Options {
         slice: slice.cgroup().as_fd(),
         slice_id: slice.id(),
         sandbox_level: slice.sandbox_level(),
         event_burst: config.event_burst,
         event_rate: config.event_rate,
-    })?);
+        mistake: None,
+    };
     let program = std::env::current_exe().context("cannot find this program")?;
-    let mut source = kernel.take_events()?;
-    let directory = config.runtime_directory();
-    let passed = selftest::run(&kernel, &mut source, slice, directory, &program).await;
-    if let Err(error) = passed {
-        kernel.retreat()?;
-        return Err(error.into());
-    }
-    kernel.settle()?;
-    Ok((kernel, source))
+    Ok(walls::raise(&options, slice, config.runtime_directory(), &program).await?)
 }
 
 async fn read_events(mut source: EventSource, events: Arc<Events>) {

@@ -66,6 +66,12 @@ pub(super) enum Event<'a> {
         count: u64,
         /// Id, if they were one sandbox's.
         sandbox_id: &'a str,
+        /// Id, likewise.
+        exec_id: &'a str,
+        /// The run of the daemon.
+        epoch: &'a str,
+        /// Among those of denials; 0: this reader's own loss.
+        sequence: u64,
     },
     /// The command of `run` ended.
     Exited {
@@ -231,6 +237,9 @@ impl<'a> From<&'a proto::Lost> for Event<'a> {
             },
             count: lost.count,
             sandbox_id: &lost.sandbox_id,
+            exec_id: &lost.exec_id,
+            epoch: &lost.epoch,
+            sequence: lost.sequence,
         }
     }
 }

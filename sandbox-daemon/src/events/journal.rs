@@ -1,6 +1,7 @@
-//! Numbers the denials of one run of the daemon, keeps the latest of them and
-//! hands them to subscribers. Nobody who reads slowly holds anything up: what
-//! does not fit a subscriber's queue is counted and shown to it as lost.
+//! Numbers the denials of one run of the daemon and the losses among them, keeps
+//! the latest and hands them to subscribers. Nobody who reads slowly holds
+//! anything up: what does not fit a subscriber's queue is counted and shown to
+//! it as lost.
 
 use std::{
     collections::VecDeque,
@@ -23,11 +24,17 @@ pub struct Journal {
 struct Inner {
     /// The sequence that comes next.
     next: u64,
-    /// The latest denials, without a gap in their sequences.
-    buffer: VecDeque<Arc<Denial>>,
+    /// The latest denials and losses, without a gap in their sequences.
+    buffer: VecDeque<Recent>,
     capacity: usize,
     subscribers: Vec<Weak<Queue>>,
     closed: bool,
+}
+
+/// What the journal remembers.
+struct Recent {
+    owner: Arc<Owner>,
+    item: Item,
 }
 
 /// What a subscriber gets.
@@ -36,14 +43,20 @@ pub enum Item {
     /// Refusals.
     Denial(Arc<Denial>),
     /// Refusals that have no denial.
-    Lost {
-        /// Why not.
-        reason: LossReason,
-        /// How many.
-        count: u64,
-        /// Empty: of several sandboxes.
-        sandbox: String,
-    },
+    Lost(Loss),
+}
+
+/// Refusals that have no denial.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// Why not.
+    pub reason: LossReason,
+    /// How many.
+    pub count: u64,
+    /// Whose they are; `None`: of several sandboxes.
+    pub owner: Option<Arc<Owner>>,
+    /// Among those of denials; 0: this subscriber's own.
+    pub sequence: u64,
 }
 
 /// Why a refusal has no denial.
@@ -66,6 +79,15 @@ pub struct Filter {
     pub sandbox: Option<String>,
     /// Of this exec.
     pub exec: Option<String>,
+}
+
+impl Item {
+    fn sequence(&self) -> u64 {
+        match self {
+            Self::Denial(denial) => denial.sequence,
+            Self::Lost(loss) => loss.sequence,
+        }
+    }
 }
 
 impl Filter {
@@ -116,7 +138,7 @@ pub enum ResumeError {
 }
 
 impl Journal {
-    /// An empty journal that keeps `capacity` denials.
+    /// An empty journal that keeps `capacity` denials and losses.
     #[must_use]
     pub fn new(epoch: String, capacity: usize) -> Self {
         Self {
@@ -140,36 +162,30 @@ impl Journal {
     pub fn publish(&self, owner: Arc<Owner>, folded: Folded) {
         let mut inner = self.lock();
         let denial = Arc::new(Denial {
-            owner,
+            owner: owner.clone(),
             sequence: inner.next,
             first: folded.first,
             last: folded.last,
             count: folded.count,
             refusal: folded.refusal,
         });
-        inner.next += 1;
-        if inner.buffer.len() == inner.capacity {
-            inner.buffer.pop_front();
-        }
-        inner.buffer.push_back(denial.clone());
-        inner.each(&denial.owner, |queue| {
-            queue.push(Item::Denial(denial.clone()), denial.count);
-        });
+        let count = denial.count;
+        inner.add(owner, Item::Denial(denial), count);
     }
 
-    /// Tells subscribers of refusals that have no denial.
-    pub fn lost(&self, owner: &Owner, reason: LossReason, count: u64) {
+    /// Numbers refusals that have no denial, and tells of them.
+    pub fn lost(&self, owner: Arc<Owner>, reason: LossReason, count: u64) {
         if count == 0 {
             return;
         }
-        self.lock().each(owner, |queue| {
-            let item = Item::Lost {
-                reason,
-                count,
-                sandbox: owner.sandbox.clone(),
-            };
-            queue.push(item, count);
-        });
+        let mut inner = self.lock();
+        let loss = Loss {
+            reason,
+            count,
+            owner: Some(owner.clone()),
+            sequence: inner.next,
+        };
+        inner.add(owner, Item::Lost(loss), count);
     }
 
     /// Subscribes to what is published from here on.
@@ -222,12 +238,22 @@ impl Journal {
 }
 
 impl Inner {
+    /// Takes the item that was given the next sequence.
+    fn add(&mut self, owner: Arc<Owner>, item: Item, count: u64) {
+        self.next += 1;
+        self.each(&owner, |queue| queue.push(item.clone(), count));
+        if self.buffer.len() == self.capacity {
+            self.buffer.pop_front();
+        }
+        self.buffer.push_back(Recent { owner, item });
+    }
+
     fn subscribe(&mut self, filter: Filter, after: u64) -> Subscription {
         let backlog = self
             .buffer
             .iter()
-            .filter(|denial| denial.sequence > after && filter.admits(&denial.owner))
-            .cloned()
+            .filter(|recent| recent.item.sequence() > after && filter.admits(&recent.owner))
+            .map(|recent| recent.item.clone())
             .collect();
         let queue = Arc::new(Queue {
             filter,
@@ -295,11 +321,12 @@ impl Waiting {
     /// Puts what was lost where it was lost.
     fn own_up(&mut self) {
         if self.lost > 0 {
-            self.items.push_back(Item::Lost {
+            self.items.push_back(Item::Lost(Loss {
                 reason: LossReason::Reader,
                 count: std::mem::take(&mut self.lost),
-                sandbox: String::new(),
-            });
+                owner: None,
+                sequence: 0,
+            }));
         }
     }
 }
@@ -308,7 +335,7 @@ impl Waiting {
 pub struct Subscription {
     /// The last sequence when it began.
     sequence: u64,
-    backlog: VecDeque<Arc<Denial>>,
+    backlog: VecDeque<Item>,
     queue: Arc<Queue>,
 }
 
@@ -318,15 +345,15 @@ impl Subscription {
         self.sequence
     }
 
-    /// The next of the denials that were there when it began.
-    pub fn history(&mut self) -> Option<Arc<Denial>> {
+    /// The next of the items that were there when it began.
+    pub fn history(&mut self) -> Option<Item> {
         self.backlog.pop_front()
     }
 
     /// The next item that is there.
     pub fn try_next(&mut self) -> Option<Item> {
-        if let Some(denial) = self.history() {
-            return Some(Item::Denial(denial));
+        if let Some(item) = self.history() {
+            return Some(item);
         }
         let mut waiting = self.queue.lock();
         if waiting.items.is_empty() {
@@ -379,10 +406,7 @@ mod tests {
 
     fn sequences(subscription: &mut Subscription) -> Vec<u64> {
         std::iter::from_fn(|| subscription.try_next())
-            .map(|item| match item {
-                Item::Denial(denial) => denial.sequence,
-                Item::Lost { .. } => 0,
-            })
+            .map(|item| item.sequence())
             .collect()
     }
 
@@ -472,9 +496,9 @@ mod tests {
             last_was_denial = matches!(item, Item::Denial(_));
             match item {
                 Item::Denial(_) => denials += 1,
-                Item::Lost { reason, count, .. } => {
-                    assert_eq!(reason, LossReason::Reader);
-                    lost += count;
+                Item::Lost(own) => {
+                    assert_eq!((own.reason, own.sequence), (LossReason::Reader, 0));
+                    lost += own.count;
                 }
             }
         }
@@ -491,7 +515,42 @@ mod tests {
             publish(&journal, &own, "/x");
         }
         let items: Vec<_> = std::iter::from_fn(|| slow.try_next()).collect();
-        assert!(matches!(items.last(), Some(Item::Lost { count: 7, .. })));
+        assert!(matches!(
+            items.last(),
+            Some(Item::Lost(Loss { count: 7, .. }))
+        ));
+    }
+
+    #[test]
+    fn history_has_the_losses_where_they_were() {
+        let journal = Journal::new("e".into(), 4);
+        let (own, other) = (owner(1000, "a"), owner(1001, "b"));
+        publish(&journal, &own, "/1");
+        journal.lost(own.clone(), LossReason::Rate, 5);
+        journal.lost(own.clone(), LossReason::RingBuffer, 0);
+        journal.lost(other, LossReason::RingBuffer, 6);
+        publish(&journal, &own, "/4");
+        let told = |filter: Filter, since: &Since| {
+            let mut reader = journal.subscribe(filter, since).unwrap();
+            std::iter::from_fn(|| reader.history())
+                .map(|item| match item {
+                    Item::Denial(denial) => (denial.sequence, denial.count),
+                    Item::Lost(loss) => (loss.sequence, loss.count),
+                })
+                .collect::<Vec<_>>()
+        };
+        let everything = told(Filter::default(), &Since::Oldest);
+        assert_eq!(everything, [(1, 1), (2, 5), (3, 6), (4, 1)]);
+        let mine = Filter {
+            uid: Some(1000),
+            ..Filter::default()
+        };
+        assert_eq!(told(mine, &Since::Oldest), [(1, 1), (2, 5), (4, 1)]);
+        assert_eq!(told(Filter::default(), &after(2)), [(3, 6), (4, 1)]);
+        publish(&journal, &own, "/5");
+        publish(&journal, &own, "/6");
+        let latest = told(Filter::default(), &Since::Oldest);
+        assert_eq!(latest, [(3, 6), (4, 1), (5, 1), (6, 1)]);
     }
 
     #[tokio::test]

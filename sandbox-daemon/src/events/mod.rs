@@ -12,7 +12,7 @@ pub mod mounts;
 mod scope;
 
 pub use decode::DecodeError;
-pub use journal::{Filter, Item, Journal, LossReason, ResumeError, Since, Subscription};
+pub use journal::{Filter, Item, Journal, Loss, LossReason, ResumeError, Since, Subscription};
 pub use mounts::{Mounts, SharedMounts};
 pub use scope::{Events, Owner, Rules, Scope};
 

@@ -112,7 +112,7 @@ impl Scope {
     }
 
     /// Whose it is.
-    pub fn owner(&self) -> &Owner {
+    pub fn owner(&self) -> &Arc<Owner> {
         &self.owner
     }
 
@@ -259,9 +259,9 @@ impl Events {
         self.pending.notify_one();
     }
 
-    /// Tells subscribers of refusals of an exec that have no denial.
-    pub fn lost(&self, owner: &Owner, reason: LossReason, count: u64) {
-        self.journal.lost(owner, reason, count);
+    /// Tells of refusals of an exec that have no denial.
+    pub fn lost(&self, owner: &Arc<Owner>, reason: LossReason, count: u64) {
+        self.journal.lost(owner.clone(), reason, count);
     }
 
     /// Closes windows of repetitions, for ever. Sleeps while there are none.
@@ -366,7 +366,7 @@ mod tests {
                     ),
                     denial.count,
                 ),
-                Item::Lost { .. } => panic!("lost"),
+                Item::Lost(_) => panic!("lost"),
             })
             .collect()
     }

@@ -78,14 +78,22 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("UNIX_ADDRESS__NAME", "unix_address", "name", 0),
 ];
 
-/// Every constant with its offset in this kernel.
+/// Every constant with its offset in this kernel; for `mistake` see
+/// [`super::Options`].
 ///
 /// # Errors
 /// The first member that is missing or of another size.
-pub(super) fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
+pub(super) fn offsets(
+    btf: &Btf,
+    mistake: Option<(&str, &str)>,
+) -> Result<Vec<(&'static str, u32)>, BtfError> {
     MEMBERS
         .iter()
         .map(|&(constant, structure, member, size)| {
+            let member = match mistake {
+                Some((mistaken, other)) if mistaken == constant => other,
+                _ => member,
+            };
             Ok((constant, btf.offset(structure, member, size)?))
         })
         .collect()

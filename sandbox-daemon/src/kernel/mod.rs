@@ -133,6 +133,9 @@ pub struct Options<'a> {
     pub event_burst: u64,
     /// See `event_burst`.
     pub event_rate: u64,
+    /// A constant of the layout, and the member of its structure that is wrongly
+    /// taken for it. Tests set it: the self-test must notice.
+    pub mistake: Option<(&'a str, &'a str)>,
 }
 
 /// A policy as the programs read it.
@@ -194,7 +197,7 @@ impl Kernel {
     /// daemon stay in force beside them until [`Kernel::settle`].
     pub fn load(options: &Options<'_>) -> Result<Self, KernelError> {
         let btf = btf::Btf::of_kernel()?;
-        let offsets = layout::offsets(&btf)?;
+        let offsets = layout::offsets(&btf, options.mistake)?;
         let mut earlier = Earlier::find()?;
         let seed = match earlier.seed()? {
             Some(seed) => seed,

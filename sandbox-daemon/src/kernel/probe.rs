@@ -27,7 +27,7 @@ pub struct Probe {
 /// Tries everything that the daemon does at start, short of its walls. Needs
 /// root.
 pub fn probe() -> Vec<Probe> {
-    let types = Btf::of_kernel().and_then(|btf| layout::offsets(&btf).map(drop));
+    let types = Btf::of_kernel().and_then(|btf| layout::offsets(&btf, None).map(drop));
     vec![
         Probe {
             name: "kernel structures as expected",

@@ -26,6 +26,11 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The parent of all sandboxes.
 pub(crate) const SLICE: &str = "/sys/fs/cgroup/sandboxd.slice";
 
+/// Whether there is time for the long variants of tests (`xtask test --long`).
+pub(crate) fn long() -> bool {
+    std::env::var_os("SANDBOX_TEST_LONG").is_some()
+}
+
 /// This program, which is also the attacker.
 pub(crate) fn this_program() -> &'static str {
     static PROGRAM: LazyLock<String> = LazyLock::new(|| {

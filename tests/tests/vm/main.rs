@@ -21,6 +21,7 @@ mod ground;
 mod host;
 mod lifecycle;
 mod network;
+mod offsets;
 mod outside;
 mod policies;
 mod repository;
@@ -33,8 +34,9 @@ use std::{ffi::OsString, process::ExitCode, sync::mpsc, thread, time::Duration};
 
 use libtest_mimic::{Arguments, Trial};
 
-/// How long a test may take that hangs.
+/// How long a test may take that hangs; its long variant.
 const PATIENCE: Duration = Duration::from_mins(3);
+const LONG_PATIENCE: Duration = Duration::from_mins(30);
 
 /// Trials of the tests of a module, by their names.
 macro_rules! trials {
@@ -58,6 +60,10 @@ fn main() -> ExitCode {
         Some((first, steps)) if first == attack::ARGUMENT => attack::main(steps),
         Some((first, [])) if first == client::RELAY => client::relay(),
         Some((first, [])) if first == coverage::ARGUMENT => coverage::main(),
+        Some((first, mistake)) if first == offsets::WALLS => offsets::raise(mistake),
+        Some((first, [directory])) if first == offsets::CANARY => {
+            offsets::canary(directory.as_ref())
+        }
         _ => run(),
     }
 }
@@ -83,6 +89,7 @@ fn run() -> ExitCode {
         coverage::trials(),
         // Last: they end the daemon and start others.
         restart::trials(),
+        offsets::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
@@ -102,9 +109,14 @@ fn trial(name: &str, test: Test) -> Trial {
                 .build();
             runtime.unwrap().block_on(test());
         });
-        match waiting.recv_timeout(PATIENCE) {
+        let patience = if host::long() {
+            LONG_PATIENCE
+        } else {
+            PATIENCE
+        };
+        match waiting.recv_timeout(patience) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                Err(format!("still not done after {} s", PATIENCE.as_secs()).into())
+                Err(format!("still not done after {} s", patience.as_secs()).into())
             }
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => match running.join() {
                 Ok(()) => Ok(()),

@@ -53,12 +53,33 @@ fn accepts() -> bool {
 }
 
 /// Loads whose programs are attached.
-fn attached() -> BTreeSet<String> {
+pub(crate) fn attached() -> BTreeSet<String> {
     let Ok(loads) = fs::read_dir(PINS) else {
         return BTreeSet::new();
     };
     let names = loads.map(|load| load.unwrap().file_name().into_string().unwrap());
     names.collect()
+}
+
+/// Ends the daemon that is there.
+pub(crate) async fn end_the_daemon() {
+    let old = daemon();
+    kill(old, Signal::SIGTERM).unwrap();
+    wait_until("the daemon is gone", || {
+        !alive(old.as_raw().cast_unsigned())
+    })
+    .await;
+}
+
+/// Starts another one, for those that come after.
+pub(crate) async fn start_another(log: &str) {
+    let mut next = start(log);
+    wait_until("the next daemon accepts", || {
+        let log = fs::read_to_string(log).unwrap();
+        assert!(next.try_wait().unwrap().is_none(), "{log}");
+        accepts()
+    })
+    .await;
 }
 
 async fn a_second_daemon_is_refused() {
@@ -258,23 +279,12 @@ async fn a_daemon_that_is_told_to_end_ends_what_it_runs() {
     })
     .await;
     assert_eq!(host::sandboxes(), Vec::<std::path::PathBuf>::new());
-    let mut next = start("/tmp/sandboxd-3.log");
-    wait_until("the next daemon accepts", || {
-        let log = fs::read_to_string("/tmp/sandboxd-3.log").unwrap();
-        assert!(next.try_wait().unwrap().is_none(), "{log}");
-        accepts()
-    })
-    .await;
+    start_another("/tmp/sandboxd-3.log").await;
     assert!(fs::metadata(SOCKET).unwrap().file_type().is_socket());
 }
 
 async fn a_host_without_bpffs_is_refused() {
-    let old = daemon();
-    kill(old, Signal::SIGTERM).unwrap();
-    wait_until("the daemon is gone", || {
-        !alive(old.as_raw().cast_unsigned())
-    })
-    .await;
+    end_the_daemon().await;
     let mount = |argv: &[&str]| {
         let status = Command::new(argv[0]).args(&argv[1..]).status();
         assert!(status.unwrap().success(), "{argv:?}");
@@ -291,12 +301,6 @@ async fn a_host_without_bpffs_is_refused() {
     assert_ne!(doctor.status.code(), Some(0), "{doctor:?}");
     assert!(text(&doctor.stdout).contains("/sys/fs/bpf"), "{doctor:?}");
     mount(&["mount", "-t", "bpf", "bpf", "/sys/fs/bpf"]);
-    let mut next = start("/tmp/sandboxd-4.log");
-    wait_until("the next daemon accepts", || {
-        let log = fs::read_to_string("/tmp/sandboxd-4.log").unwrap();
-        assert!(next.try_wait().unwrap().is_none(), "{log}");
-        accepts()
-    })
-    .await;
+    start_another("/tmp/sandboxd-4.log").await;
     assert!(Path::new(PINS).exists());
 }
