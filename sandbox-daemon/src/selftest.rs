@@ -95,7 +95,7 @@ struct Attempt {
     refused: Option<(i32, &'static str)>,
 }
 
-const ATTEMPTS: [Attempt; 15] = [
+const ATTEMPTS: [Attempt; 16] = [
     Attempt {
         what: "read an open file",
         perform: |names| File::open(&names.open).map(drop),
@@ -152,6 +152,14 @@ const ATTEMPTS: [Attempt; 15] = [
         refused: Some((libc::EACCES, READ_ONLY)),
     },
     Attempt {
+        what: "write a setting of the kernel",
+        perform: |_| {
+            let file = OpenOptions::new().append(true).open(SETTING);
+            file.map(drop)
+        },
+        refused: Some((libc::EACCES, "core_pattern")),
+    },
+    Attempt {
         what: "create a guarded name",
         perform: |names| File::create(&names.guarded).map(drop),
         refused: Some((libc::EACCES, GUARDED)),
@@ -186,6 +194,7 @@ const ATTEMPTS: [Attempt; 15] = [
 const HIDDEN: &str = "hidden";
 const NAMED: &str = "secret.canary";
 const READ_ONLY: &str = "read-only";
+const SETTING: &str = "/proc/sys/kernel/core_pattern";
 const GUARDED: &str = "guarded";
 const SOCKET: &str = "socket";
 const ABSTRACT: &str = "abstract socket";
@@ -457,6 +466,8 @@ impl Files {
         let files = vec![
             rule("/".into(), Access::Read),
             rule(self.directory.clone(), Access::Write),
+            // Which no policy can allow.
+            rule("/proc".into(), Access::Write),
             rule(names.hidden.clone(), Access::Deny),
             rule(names.read_only.clone(), Access::Read),
             rule(names.guarded.clone(), Access::Deny),

@@ -141,6 +141,15 @@ impl Cgroup {
         })
     }
 
+    /// Stops what is in it or comes into it, or lets it go on.
+    pub fn freeze(&self, frozen: bool) -> Result<(), CgroupError> {
+        let word = if frozen { "1" } else { "0" };
+        fs::write(self.path.join("cgroup.freeze"), word).map_err(|source| CgroupError::Freeze {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
     /// Whether a process is in it or below.
     pub fn populated(&self) -> Result<bool, CgroupError> {
         self.read_populated(self.events()?)

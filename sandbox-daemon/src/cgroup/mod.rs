@@ -67,6 +67,14 @@ pub enum CgroupError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel would not stop them, or let them go on.
+    #[error("the processes of cgroup `{path}` cannot be frozen and thawed")]
+    Freeze {
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The kernel would not kill.
     #[error("the processes of cgroup `{path}` cannot be killed")]
     Kill {

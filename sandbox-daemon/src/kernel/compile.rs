@@ -590,7 +590,7 @@ impl Compiler<'_> {
         let opened = policy.devices.iter().filter_map(|device| {
             let node = fs::metadata(&device.path).ok()?;
             let number = node.rdev();
-            let number = (stat::major(number) << 20 | stat::minor(number)) as u32;
+            let number = u32::try_from(stat::major(number) << 20 | stat::minor(number)).ok()?;
             node.file_type()
                 .is_char_device()
                 .then_some((kind::DEVICE, number))

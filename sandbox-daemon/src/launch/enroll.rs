@@ -98,13 +98,17 @@ pub enum EnrollError {
 }
 
 /// How often the table of processes is read until nothing is found outside.
-const PASSES: u32 = 50;
+const PASSES: u32 = 200;
+
+/// How often the list of processes is read for one table.
+const LISTS: u32 = 4;
 
 /// Moves a process and its descendants into `target`, the empty cgroup of an
 /// exec.
 ///
 /// A descendant whose parents all ended before is not found: nothing in the
-/// kernel says whose it was.
+/// kernel says whose it was. What is inside stands still until all of it is, so
+/// that nothing new hides what is left outside.
 pub fn enroll(
     enrollment: &Enrollment,
     slice: &Slice,
@@ -116,7 +120,10 @@ pub fn enroll(
         target,
         moved: BTreeMap::new(),
     };
-    match move_.all() {
+    let all = target.freeze(true).map_err(EnrollError::from);
+    let all = all.and_then(|()| move_.all());
+    let all = all.and_then(|leader| Ok(target.freeze(false).map(|()| leader)?));
+    match all {
         Ok(leader) => {
             let others = move_.moved.keys().filter(|pid| **pid != enrollment.pid);
             Ok(Enrolled {
@@ -164,8 +171,8 @@ impl Move<'_> {
             return Err(EnrollError::StartTime { pid });
         }
         for _ in 0..PASSES {
-            let outside = self.outside(started)?;
-            if outside.is_empty() {
+            let (outside, whole) = self.outside(started)?;
+            if outside.is_empty() && whole {
                 return Ok(leader);
             }
             // Everything is checked before anything is moved.
@@ -185,10 +192,11 @@ impl Move<'_> {
     }
 
     /// The leader and its descendants that are not in the target yet, parents
-    /// first: what they fork once they are inside is inside as well.
-    fn outside(&self, started: u64) -> Result<Vec<u32>, EnrollError> {
+    /// first: what they fork once they are inside is inside as well. And whether
+    /// these are all.
+    fn outside(&self, started: u64) -> Result<(Vec<u32>, bool), EnrollError> {
         let pid = self.enrollment.pid;
-        let table = processes()?;
+        let (table, whole) = processes()?;
         if table
             .get(&pid)
             .is_none_or(|stat| stat.start_time != started || stat.is_dead())
@@ -198,7 +206,7 @@ impl Move<'_> {
         let inside: BTreeSet<u32> = self.target.pids()?.into_iter().collect();
         let mut outside = tree(pid, &table);
         outside.retain(|pid| !inside.contains(pid) && !table[pid].is_dead());
-        Ok(outside)
+        Ok((outside, whole))
     }
 
     /// Whether this process may be moved; `None` if it ended or is inside.
@@ -315,24 +323,46 @@ fn write_procs(procs: &Path, pid: u32) -> Result<(), EnrollError> {
     })
 }
 
-/// All processes there are.
-fn processes() -> Result<BTreeMap<u32, ProcessStat>, EnrollError> {
+/// The processes that there are, and whether that is all of them. A list is old
+/// when what it names has been looked at: one of them may have made another and
+/// ended in between, and neither is found. So a list is looked through until the
+/// next one names nobody who is new.
+fn processes() -> Result<(BTreeMap<u32, ProcessStat>, bool), EnrollError> {
+    let mut table: BTreeMap<u32, ProcessStat> = BTreeMap::new();
+    for _ in 0..LISTS {
+        let mut whole = true;
+        for pid in list()? {
+            // Whoever is orphaned has another parent by now.
+            let known = table
+                .get(&pid)
+                .is_some_and(|stat| stat.parent == 0 || table.contains_key(&stat.parent));
+            if known {
+                continue;
+            }
+            whole = false;
+            if let Ok(stat) = sys::process_stat(pid) {
+                table.insert(pid, stat);
+            }
+        }
+        if whole {
+            return Ok((table, true));
+        }
+    }
+    Ok((table, false))
+}
+
+/// The numbers of processes.
+fn list() -> Result<Vec<u32>, EnrollError> {
     let read_error = |source| EnrollError::Read {
         path: "/proc".into(),
         source,
     };
-    let mut table = BTreeMap::new();
+    let mut pids = Vec::new();
     for entry in fs::read_dir("/proc").map_err(read_error)? {
         let name = entry.map_err(read_error)?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // One that has ended since is no loss.
-        if let Ok(stat) = sys::process_stat(pid) {
-            table.insert(pid, stat);
-        }
+        pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
     }
-    Ok(table)
+    Ok(pids)
 }
 
 /// A process and its descendants, parents first.
@@ -381,6 +411,6 @@ mod tests {
 
     #[test]
     fn this_process_is_in_the_table() {
-        assert!(processes().unwrap().contains_key(&std::process::id()));
+        assert!(processes().unwrap().0.contains_key(&std::process::id()));
     }
 }

@@ -48,7 +48,7 @@ fn rows(text: &str) -> Vec<[&str; 3]> {
             [_, _, "test"] => within = true,
             [first, ..] if first.starts_with("---") => {}
             [road, by, tests] if within && line.starts_with('|') => {
-                found.push([*road, *by, *tests])
+                found.push([*road, *by, *tests]);
             }
             _ => within = false,
         }

@@ -421,6 +421,7 @@ fn devices_are_opened_by_number_and_terminals_by_file_system() {
         point: "/dev/pts".into(),
         fs_type: "devpts".into(),
         source: source.into(),
+        options: Vec::new(),
     };
     case.mounts = vec![terminals(20, "devpts"), terminals(21, OWN_MOUNT)];
     let found: Vec<(u32, u32)> = case

@@ -8,6 +8,7 @@ mod files;
 mod kernel;
 mod network;
 mod processes;
+mod repeat;
 mod scope;
 mod serve;
 mod sockets;
@@ -69,6 +70,7 @@ fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) -> Found {
         .or_else(|| unix::perform(kept, operation, arguments))
         .or_else(|| scope::perform(operation, arguments))
         .or_else(|| kernel::perform(kept, operation, arguments))
+        .or_else(|| repeat::perform(kept, operation, arguments))
         .unwrap_or_else(|| panic!("no step `{operation}` takes {} arguments", arguments.len()))
 }
 

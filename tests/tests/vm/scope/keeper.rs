@@ -134,9 +134,8 @@ async fn state_does_not_exist_inside() {
 async fn invalid(policy: &str, workspace: &str) -> String {
     let spec = client::spec(ROOT, client::policy(policy), workspace);
     let start = client::start(spec, &["true"]);
-    let status = match client::Run::start(&mut client::root().await, start).await {
-        Err(status) => status,
-        Ok(_) => panic!("it was started"),
+    let Err(status) = client::Run::start(&mut client::root().await, start).await else {
+        panic!("it was started");
     };
     assert_eq!(client::reason(&status), "POLICY_INVALID", "{status:?}");
     status.message().to_owned()
