@@ -333,10 +333,7 @@ fn processes() -> Result<(BTreeMap<u32, ProcessStat>, bool), EnrollError> {
         let mut whole = true;
         for pid in list()? {
             // Whoever is orphaned has another parent by now.
-            let known = table
-                .get(&pid)
-                .is_some_and(|stat| stat.parent == 0 || table.contains_key(&stat.parent));
-            if known {
+            if descends(pid, &table) {
                 continue;
             }
             whole = false;
@@ -349,6 +346,20 @@ fn processes() -> Result<(BTreeMap<u32, ProcessStat>, bool), EnrollError> {
         }
     }
     Ok((table, false))
+}
+
+/// Whether all ancestors of a process are in the table.
+fn descends(pid: u32, table: &BTreeMap<u32, ProcessStat>) -> bool {
+    let mut pid = pid;
+    // No more than there are: numbers are used again.
+    for _ in 0..=table.len() {
+        match table.get(&pid) {
+            None => return false,
+            Some(stat) if stat.parent == 0 => return true,
+            Some(stat) => pid = stat.parent,
+        }
+    }
+    false
 }
 
 /// The numbers of processes.
@@ -407,6 +418,14 @@ mod tests {
         ]);
         assert_eq!(tree(10, &table), [10, 5, 11, 12]);
         assert_eq!(tree(20, &table), [20]);
+    }
+
+    #[test]
+    fn who_has_an_ancestor_that_is_not_in_the_table_is_not_known() {
+        let table = BTreeMap::from([(1, stat(0)), (5, stat(1)), (8, stat(7)), (9, stat(8))]);
+        assert!(descends(5, &table));
+        assert!(!descends(9, &table));
+        assert!(!descends(7, &table));
     }
 
     #[test]
