@@ -29,6 +29,11 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
         ("apart", [operation, rest @ ..]) => apart(kept, text(operation), rest),
         // The rest in a user namespace, and a mount namespace of its own.
         ("in-userns", [operation, rest @ ..]) => in_user_namespace(kept, text(operation), rest),
+        // From here on in namespaces of its own.
+        ("own-namespaces", []) => {
+            unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).and(NONE)
+        }
+        ("reconfigure", [at]) => reconfigure(at),
         ("unshare", [what]) => unshare(match text(what) {
             "user" => CloneFlags::CLONE_NEWUSER,
             "net" => CloneFlags::CLONE_NEWNET,
@@ -214,6 +219,17 @@ fn file_system_mount() -> Result<OwnedFd, Errno> {
     let file: c_long = context.as_raw_fd().into();
     raw(libc::SYS_fsconfig, [file, CREATE, 0, 0, 0])?;
     descriptor(libc::SYS_fsmount, [file, 0, 0, 0, 0])
+}
+
+/// Sets the options of a file system that is mounted, as they are.
+fn reconfigure(at: &OsStr) -> Found {
+    const RECONFIGURE: c_long = 7;
+    let at = c_path(at)?;
+    let here = libc::AT_FDCWD.into();
+    let arguments = [here, at.as_ptr() as c_long, 0, 0, 0];
+    let context = descriptor(libc::SYS_fspick, arguments)?;
+    let file = context.as_raw_fd().into();
+    call(libc::SYS_fsconfig, [file, RECONFIGURE, 0, 0, 0])
 }
 
 fn tree_clone(path: &OsStr) -> Result<OwnedFd, Errno> {

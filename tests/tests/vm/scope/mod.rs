@@ -75,9 +75,25 @@ async fn perform(uid: u32, way: Way, policy: &str, steps: &[&[&str]]) -> Ran {
 
 /// Performs steps in a process that is placed into a sandbox before.
 async fn enrolled(uid: u32, sandbox: enroll_request::Sandbox, steps: &[&[&str]]) -> Ran {
+    prepared(uid, sandbox, &[], steps).await
+}
+
+/// The same, after other steps outside, which must succeed.
+async fn prepared(
+    uid: u32,
+    sandbox: enroll_request::Sandbox,
+    before: &[&[&str]],
+    steps: &[&[&str]],
+) -> Ran {
     let wait: &[&str] = &["wait"];
-    let mut command = host::attacker(uid, &[&[wait], steps].concat());
+    let mut command = host::attacker(uid, &[before, &[wait], steps].concat());
     let mut attacker = command.current_dir(GROUND).spawn().unwrap();
+    let mut output = BufReader::new(attacker.stdout.take().unwrap());
+    for step in before {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ok\n", "{step:?}");
+    }
     let request = EnrollRequest {
         sandbox: Some(sandbox),
         pid: attacker.id(),
@@ -88,7 +104,6 @@ async fn enrolled(uid: u32, sandbox: enroll_request::Sandbox, steps: &[&[&str]])
     let mut stdin = attacker.stdin.take().unwrap();
     stdin.write_all(b"x").unwrap();
     let mut ran = Ran::default();
-    let mut output = attacker.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
         let mut stdout = Vec::new();
         output.read_to_end(&mut stdout).map(|_| stdout)

@@ -1,10 +1,11 @@
 //! Mounts, by the old interface and the new one, and roots.
 
 use nix::errno::Errno;
-use sandbox_daemon::proto::Right;
+use sandbox_daemon::proto::{Right, enroll_request};
 
-use super::{ATTACKERS, Way, check, refused, unused, words};
+use super::{ATTACKERS, Way, check, prepared, refused, unused, words};
 use crate::{
+    client,
     expect::{Case, attack},
     ground,
     host::{self, DEV, ROOT},
@@ -16,6 +17,7 @@ crate::trials![
     the_root_is_not_changed,
     with_user_namespaces_nothing_is_mounted_either,
     with_user_namespaces_a_namespace_is_had,
+    mounts_that_a_process_brings_along_stay,
 ];
 
 /// A directory, for the controls: what is mounted there goes with its process.
@@ -111,4 +113,31 @@ async fn with_user_namespaces_a_namespace_is_had() {
     check(&ATTACKERS, SOFT, &cases).await;
     let cases = [unused("in-userns unshare net", "user namespace")];
     check(&ATTACKERS, ground::POLICY, &cases).await;
+}
+
+/// A process that is enrolled with namespaces of its own may unmount what it
+/// mounted there, as far as the kernel cares.
+async fn mounts_that_a_process_brings_along_stay() {
+    let before: [&[&str]; 2] = [&["own-namespaces"], &["mount-tmpfs", AT]];
+    let unmount: &[&str] = &["unmount", AT];
+    let reconfigure: &[&str] = &["reconfigure", AT];
+    for uid in [DEV, ROOT] {
+        for (policy, step, operation) in [
+            (SOFT, unmount, "umount"),
+            (SOFT, reconfigure, "mount"),
+            (ground::POLICY, unmount, "use"),
+            (ground::POLICY, reconfigure, "use"),
+        ] {
+            ground::make(uid);
+            let spec = client::spec(uid, client::policy(policy), ground::WORK);
+            let inline = enroll_request::Sandbox::Inline(spec);
+            let ran = prepared(uid, inline, &before, &[step]).await;
+            assert_eq!(ran.lines(), ["EPERM"], "{ran:?}");
+            assert_eq!(ran.told(), (1, 0), "{ran:?}");
+            assert_eq!(ran.denials[0].operation, operation, "{ran:?}");
+            ground::make(uid);
+            let argv = client::attacker(&[before[0], before[1], step]);
+            assert_eq!(host::output(uid, &argv), "ok\nok\nok\n", "{step:?}");
+        }
+    }
 }
