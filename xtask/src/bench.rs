@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// An open and close of a deep file: outside, inside, and under Landlock
+    /// What programs do all the time: outside, inside, and under Landlock
     Hooks,
 }
 
@@ -144,14 +144,14 @@ fn table(measurements: &[Measurement]) -> String {
     table
 }
 
-/// A value, with what it adds to the first of its row.
+/// A value, with what it adds to the first of its row where both are of a kind.
 fn shown(first: &Measurement, cell: &Measurement) -> String {
     let value = if cell.value < 1000.0 {
         format!("{:.1}", cell.value)
     } else {
         format!("{:.0}", cell.value)
     };
-    if first.case == cell.case {
+    if first.case == cell.case || first.unit != cell.unit {
         return value;
     }
     let more = (cell.value / first.value - 1.0) * 100.0;

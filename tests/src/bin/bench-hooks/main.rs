@@ -1,9 +1,10 @@
 //! `cargo xtask bench hooks`, inside a guest whose clock counts instructions,
 //! with sandboxd installed and not running. Prints a measurement a line.
 
+mod calls;
 mod commands;
 mod daemon;
-mod opening;
+mod runs;
 mod verifier;
 
 use std::{
@@ -22,23 +23,84 @@ use serde_json::json;
 const USER: u32 = 1000;
 const WORKSPACE: &str = "/home/dev/project";
 
-/// Processes that measure the same.
-const PROCESSES: usize = 5;
+/// Something that is measured.
+struct Row {
+    name: &'static str,
+    /// See `calls`.
+    what: &'static str,
+    path: &'static str,
+    /// Whether Landlock has to do with it.
+    landlock: bool,
+    /// Processes that measure the same.
+    processes: usize,
+}
 
-/// Files with ten directories above them, and what they are to a policy.
-const FILES: [(&str, &str); 3] = [
-    (
-        "open and close in the workspace",
+const fn row(name: &'static str, what: &'static str, path: &'static str) -> Row {
+    Row {
+        name,
+        what,
+        path,
+        landlock: false,
+        processes: 5,
+    }
+}
+
+/// Files have ten directories above them, and are something else to a policy
+/// each.
+const ROWS: [Row; 10] = [
+    Row {
+        landlock: true,
+        ..row(
+            "open and close in the workspace",
+            "open",
+            "/home/dev/project/4/5/6/7/8/9/10/file",
+        )
+    },
+    Row {
+        landlock: true,
+        ..row(
+            "open and close in the home directory",
+            "open",
+            "/home/dev/3/4/5/6/7/8/9/10/file",
+        )
+    },
+    Row {
+        landlock: true,
+        ..row(
+            "open and close elsewhere",
+            "open",
+            "/usr/local/share/4/5/6/7/8/9/10/file",
+        )
+    },
+    row(
+        "stat in the workspace",
+        "stat",
         "/home/dev/project/4/5/6/7/8/9/10/file",
     ),
-    (
-        "open and close in the home directory",
-        "/home/dev/3/4/5/6/7/8/9/10/file",
+    Row {
+        landlock: true,
+        ..row(
+            "create and unlink in the workspace",
+            "make",
+            "/home/dev/project/4/5/6/7/8/9/10/new",
+        )
+    },
+    row(
+        "read of 4 KiB",
+        "read",
+        "/home/dev/project/4/5/6/7/8/9/10/file",
     ),
-    (
-        "open and close elsewhere",
-        "/usr/local/share/4/5/6/7/8/9/10/file",
+    row("connect and accept on loopback", "connect", "-"),
+    row(
+        "connect and accept on a Unix socket",
+        "connect-unix",
+        "/home/dev/project/socket",
     ),
+    row("start and end of `true`", "start", "-"),
+    Row {
+        processes: 2,
+        ..row("build of ten C files", "build", WORKSPACE)
+    },
 ];
 
 fn main() -> Result<()> {
@@ -46,30 +108,38 @@ fn main() -> Result<()> {
     let words: Vec<_> = words.iter().map(OsString::as_os_str).collect();
     match words[..] {
         [] => measure(),
-        [verb, file] if verb == "open" => opening::print(file),
-        [verb, file] if verb == "open-restricted" => {
-            opening::restrict()?;
-            opening::print(file)
+        [what, path] => calls::print(&what.to_string_lossy(), path),
+        [what, path, how] if how == RESTRICTED => {
+            calls::restrict()?;
+            calls::print(&what.to_string_lossy(), path)
         }
-        _ => bail!("usage: bench-hooks [open FILE | open-restricted FILE]"),
+        _ => bail!("usage: bench-hooks [WHAT PATH [{RESTRICTED}]]"),
     }
 }
+
+/// The word for a process that restricts itself first.
+const RESTRICTED: &str = "restricted";
 
 fn measure() -> Result<()> {
     let pins = Path::new(sandbox_daemon::kernel::PIN_DIRECTORY);
     if pins.exists() {
         bail!("programs are loaded already: `{}` exists", pins.display());
     }
-    for (_, file) in FILES {
-        make(Path::new(file))?;
+    for row in ROWS.iter().filter(|row| row.path.starts_with('/')) {
+        make(Path::new(row.path))?;
     }
 
     // What a machine does once after its start is in nobody's figures.
-    for (_, file) in FILES {
-        commands::output(&[&own(["open"])?[..], &[file.to_owned()]].concat())?;
+    for row in &ROWS {
+        once(row, &[], &[])?;
     }
-    opens("no programs loaded", &own(["open"])?)?;
-    opens("Landlock, one layer", &own(["open-restricted"])?)?;
+    let mut before = Vec::new();
+    for row in &ROWS {
+        before.push(best(row, "no programs loaded", &[], &[])?);
+    }
+    for row in ROWS.iter().filter(|row| row.landlock) {
+        best(row, "Landlock, one layer", &[], &[RESTRICTED])?;
+    }
     let run = "`true`, start to end";
     report(run, "directly", commands::time(&["true"])?, "ms");
     let bwrap = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"];
@@ -86,27 +156,49 @@ fn measure() -> Result<()> {
     );
     report("the verifier's part of it", "", verified, "ms");
 
-    opens("outside of sandboxes", &own(["open"])?)?;
+    for (row, before) in ROWS.iter().zip(before) {
+        let outside = best(row, "outside of sandboxes", &[], &[])?;
+        // The counting is not in the figures.
+        let counting = runs::Counting::start()?;
+        let (_, calls) = once(row, &[], &[])?;
+        let hooked = counting.finish()? / calls;
+        report(row.name, "programs run outside", hooked, "for each");
+        if hooked >= 0.5 {
+            let more = (outside - before) / hooked;
+            report(row.name, "more for each of them", more, "instructions each");
+        }
+    }
     let sandbox = ["sandbox", "run", "-w", WORKSPACE, "--"];
-    let inside: Vec<_> = sandbox.iter().map(|word| (*word).to_owned()).collect();
-    opens("in a sandbox", &[inside, own(["open"])?].concat())?;
+    for row in &ROWS {
+        best(row, "in a sandbox", &sandbox, &[])?;
+    }
     let run_true = [&sandbox[..], &["true"]].concat();
     report(run, "sandbox run", commands::time(&run_true)?, "ms");
     daemon.end()
 }
 
-/// Measures all files with a program that is started by these words, several
-/// times, and reports the best.
-fn opens(case: &str, words: &[String]) -> Result<()> {
-    for (row, file) in FILES {
-        let mut best = f64::INFINITY;
-        for _ in 0..PROCESSES {
-            let text = commands::output(&[words, &[file.to_owned()]].concat())?;
-            best = best.min(text.trim().parse().context("no number")?);
-        }
-        report(row, case, best, "instructions");
+/// Measures with several processes, and reports the best.
+fn best(row: &Row, case: &str, before: &[&str], after: &[&str]) -> Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..row.processes {
+        best = best.min(once(row, before, after)?.0);
     }
-    Ok(())
+    report(row.name, case, best, "instructions");
+    Ok(best)
+}
+
+/// Measures with one process: what one call takes, and how many there were.
+fn once(row: &Row, before: &[&str], after: &[&str]) -> Result<(f64, f64)> {
+    let own = own([row.what, row.path])?;
+    let words: Vec<&str> = before
+        .iter()
+        .copied()
+        .chain(own.iter().map(String::as_str))
+        .chain(after.iter().copied())
+        .collect();
+    let text = commands::output(&words)?;
+    let (takes, calls) = text.trim().split_once(' ').context("no two numbers")?;
+    Ok((takes.parse()?, calls.parse()?))
 }
 
 /// This program, with other arguments.
@@ -116,11 +208,17 @@ fn own<const N: usize>(words: [&str; N]) -> Result<Vec<String>> {
     Ok([program].into_iter().chain(words).collect())
 }
 
+/// Makes a file, or nothing where there is a directory, and gives it to the user.
 fn make(file: &Path) -> Result<()> {
+    if file == Path::new(WORKSPACE) {
+        return Ok(());
+    }
     let directory = file.parent().context("no directory")?;
     fs::create_dir_all(directory)?;
-    fs::write(file, "")?;
-    for path in file.ancestors() {
+    if file.file_name() == Some(OsStr::new("file")) {
+        fs::write(file, "")?;
+    }
+    for path in file.ancestors().filter(|path| path.exists()) {
         if path.starts_with("/home/dev/") && path != Path::new("/home/dev") {
             chown(path, Some(USER), Some(USER))?;
         }
