@@ -136,6 +136,7 @@ mod magic {
     pub const MQUEUE: u64 = 0x1980_0202;
     pub const BINDERFS: u64 = 0x6c6f_6f70;
 }
+pub use magic::PROC;
 use magic::*;
 
 /// `super_block.s_flags`: mounted by the kernel for itself.
