@@ -13,7 +13,9 @@ use std::{
     },
 };
 
-use sandbox_common::{Counters, EVENT_VERSION, EventHeader, FileEvent, Operation, Right, Verdict};
+use sandbox_common::{
+    Counters, EVENT_VERSION, EventHeader, FileEvent, Object, Operation, Right, Verdict,
+};
 use sandbox_daemon::{
     api::{self, Lock, Socket},
     cgroup::Hierarchy,
@@ -382,6 +384,7 @@ pub(crate) fn record(sandbox: u64, exec: u64, path: &str) -> Vec<u8> {
     );
     put(offset_of!(EventHeader, right), &[Right::Read as u8]);
     put(offset_of!(EventHeader, verdict), &[Verdict::Denied as u8]);
+    put(offset_of!(EventHeader, object), &[Object::File as u8]);
     put(offset_of!(EventHeader, comm), b"cat");
     put(offset_of!(EventHeader, sandbox), &sandbox.to_ne_bytes());
     put(offset_of!(EventHeader, exec), &exec.to_ne_bytes());
