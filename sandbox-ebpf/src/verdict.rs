@@ -5,7 +5,6 @@ use sandbox_common::{Facility, Operation, Right, Value, Verdict, builtin, header
 
 use crate::{
     event::{self, Destination, Refusal},
-    files,
     layout::Dentry,
     member::{self, Member},
 };
@@ -50,9 +49,6 @@ pub struct Reason {
 /// Refuses an operation on a file.
 #[inline(always)]
 pub fn file(member: &Member, reason: Reason, dentry: Dentry) -> i32 {
-    if files::lets_through(&reason) {
-        return 0;
-    }
     let header = member.header();
     event::event_file(&refusal(member, header, reason, dentry.raw()));
     errno(header, reason)

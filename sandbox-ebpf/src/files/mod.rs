@@ -8,7 +8,6 @@ mod process;
 mod subvolume;
 mod walk;
 
-pub use overlay::lets_through;
 pub use subvolume::subvolume;
 
 use aya_ebpf::programs::LsmContext;
@@ -52,16 +51,16 @@ fn refuse(
     rule: u32,
     dentry: Dentry,
 ) -> i32 {
-    verdict::file(
-        member,
-        Reason {
-            operation,
-            right,
-            errno,
-            rule,
-        },
-        dentry,
-    )
+    let reason = Reason {
+        operation,
+        right,
+        errno,
+        rule,
+    };
+    if overlay::lets_through(&reason) {
+        return 0;
+    }
+    verdict::file(member, reason, dentry)
 }
 
 /// `file_open(file)`
@@ -203,6 +202,9 @@ pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
 pub fn remove(ctx: &LsmContext, operation: Operation) -> i32 {
     let dentry = Dentry::arg(ctx, 1);
     let member = enter!(operation, Right::Write, dentry);
+    if overlay::borrows() != 0 {
+        return 0;
+    }
     movable(&member, operation, Leaf::file(dentry)).0
 }
 
@@ -256,6 +258,9 @@ pub fn link(ctx: &LsmContext) -> i32 {
 pub fn rename(ctx: &LsmContext) -> i32 {
     let (old, new) = (Dentry::arg(ctx, 1), Dentry::arg(ctx, 3));
     let member = enter!(Operation::Rename, Right::Write, old);
+    if overlay::borrows() != 0 {
+        return 0;
+    }
     let (refused, from) = movable(&member, Operation::Rename, Leaf::file(old));
     if refused != 0 {
         return refused;
@@ -263,14 +268,13 @@ pub fn rename(ctx: &LsmContext) -> i32 {
     let directory = old.is_directory();
     let (refused, to) = movable(&member, Operation::Rename, Leaf::name(new, directory));
     if refused == 0 && from != 0 && from != to && directory {
-        return refuse(
-            &member,
-            Operation::Rename,
-            Right::Write,
-            Errno::Xdev,
-            builtin::PATTERN,
-            old,
-        );
+        let reason = Reason {
+            operation: Operation::Rename,
+            right: Right::Write,
+            errno: Errno::Xdev,
+            rule: builtin::PATTERN,
+        };
+        return verdict::file(&member, reason, old);
     }
     refused
 }
@@ -361,6 +365,11 @@ fn movable(member: &Member, operation: Operation, leaf: Leaf) -> (i32, u64) {
     } else {
         place.rule
     };
-    let refused = refuse(member, operation, Right::Write, Errno::Acces, rule, dentry);
-    (refused, place.scope)
+    let reason = Reason {
+        operation,
+        right: Right::Write,
+        errno: Errno::Acces,
+        rule,
+    };
+    (verdict::file(member, reason, dentry), place.scope)
 }

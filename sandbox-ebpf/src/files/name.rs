@@ -24,7 +24,7 @@ pub fn restrict(
     filter: Filter,
     leaf: Leaf,
     bits: u32,
-    dev: u32,
+    (dev, magic): (u32, u64),
     place: Place,
 ) -> Place {
     let scope = place.scope;
@@ -35,7 +35,7 @@ pub fn restrict(
         return place;
     }
     let mut place = place;
-    let (name, magic) = (leaf.name_address(), leaf.dentry.super_block().magic());
+    let name = leaf.name_address();
     if bits & bits::PATTERNS != 0 || scope != 0 {
         let extra = hash(name, magic);
         place = narrower(rules, filter, kind::PATTERN, (0, 0, extra), place);

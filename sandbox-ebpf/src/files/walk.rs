@@ -187,6 +187,7 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
         }
     }
     let steps = Steps::get();
+    let magic = super_block.magic();
     let mut child = leaf.dentry;
     for _ in 0..MAX_DEPTH {
         let current = steps.parent(child);
@@ -206,7 +207,7 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
                 // snapshots of what is denied; what gives some, in its own.
                 let foreign = subvolume::foreign(current, value.aux >> 32) as u32;
                 if value.bits & bits::NAMES != 0
-                    && let Some(value) = guarded(rules, filter, &key, child)
+                    && let Some(value) = guarded(rules, filter, &key, (child, magic))
                     && value.bits & foreign == 0
                 {
                     let place = Place {
@@ -216,7 +217,7 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
                     return if child == leaf.dentry {
                         place
                     } else {
-                        name::restrict(rules, filter, leaf, value.bits, dev, place)
+                        name::restrict(rules, filter, leaf, value.bits, (dev, magic), place)
                     };
                 }
                 if value.bits & (bits::RULED | foreign) == bits::RULED {
@@ -224,7 +225,7 @@ fn nearest(member: &Member, leaf: Leaf, super_block: SuperBlock) -> Place {
                         scope,
                         ..place(value, shields)
                     };
-                    return name::restrict(rules, filter, leaf, value.bits, dev, place);
+                    return name::restrict(rules, filter, leaf, value.bits, (dev, magic), place);
                 }
             }
         }
@@ -245,8 +246,13 @@ fn inode(dev: u32, ino: u64, generation: u32) -> Key {
 
 /// The rule for a name in a directory of which some are guarded.
 #[inline(always)]
-fn guarded(rules: &'static Rules, filter: Filter, directory: &Key, child: Dentry) -> Option<Value> {
-    let extra = name::hash(child.name() as u64, child.super_block().magic());
+fn guarded(
+    rules: &'static Rules,
+    filter: Filter,
+    directory: &Key,
+    (child, magic): (Dentry, u64),
+) -> Option<Value> {
+    let extra = name::hash(child.name() as u64, magic);
     if extra == UNREADABLE {
         return Some(name::REFUSED);
     }
