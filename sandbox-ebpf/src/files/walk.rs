@@ -150,7 +150,12 @@ pub fn find(member: &Member, leaf: Leaf) -> Place {
     // The kernel's own file systems are the host's: read, where that is safe.
     if place.rights != 0 {
         let kept = match super_block.magic() {
-            PROC => process::rights(member.sandbox, leaf.dentry),
+            PROC => {
+                let kept = process::rights(member.sandbox, leaf.dentry);
+                // What its own processes have is its own where proc may be read.
+                place.rights |= kept & bits::WRITE;
+                kept
+            }
             SYSFS | CGROUP2 | CGROUP | SECURITYFS | APPARMORFS | SELINUXFS | SMACKFS | EFIVARFS
             | CONFIGFS | FUSECTL | BINFMT_MISC | RESCTRL | NFSD | RPC_PIPEFS => bits::READ,
             BPF | TRACEFS | DEBUGFS | PSTORE | MQUEUE | BINDERFS => 0,
