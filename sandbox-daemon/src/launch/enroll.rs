@@ -215,7 +215,7 @@ impl Move<'_> {
             return Ok(None);
         };
         let refused = |what| Err(EnrollError::Refused { pid, what });
-        if pid == 1 {
+        if pid == INIT {
             return refused("the host's first process");
         }
         if pid == std::process::id() {
@@ -348,6 +348,10 @@ fn processes() -> Result<(BTreeMap<u32, ProcessStat>, bool), EnrollError> {
     Ok((table, false))
 }
 
+/// The host's first process, and the parent of the kernel's own.
+const INIT: u32 = 1;
+const KTHREADD: u32 = 2;
+
 /// Whether all ancestors of a process are in the table.
 fn descends(pid: u32, table: &BTreeMap<u32, ProcessStat>) -> bool {
     let mut pid = pid;
@@ -355,7 +359,9 @@ fn descends(pid: u32, table: &BTreeMap<u32, ProcessStat>) -> bool {
     for _ in 0..=table.len() {
         match table.get(&pid) {
             None => return false,
-            Some(stat) if stat.parent == 0 => return true,
+            // Those two have none, and nobody else: 0 is also what the kernel says of
+            // a process that has just ended, whose children are another's by now.
+            Some(stat) if stat.parent == 0 => return matches!(pid, INIT | KTHREADD),
             Some(stat) => pid = stat.parent,
         }
     }
@@ -426,6 +432,14 @@ mod tests {
         assert!(descends(5, &table));
         assert!(!descends(9, &table));
         assert!(!descends(7, &table));
+    }
+
+    #[test]
+    fn who_is_the_child_of_one_that_has_just_ended_is_not_known() {
+        let table = BTreeMap::from([(1, stat(0)), (5, stat(1)), (7, stat(0)), (8, stat(7))]);
+        assert!(descends(5, &table));
+        assert!(!descends(7, &table));
+        assert!(!descends(8, &table));
     }
 
     #[test]
