@@ -1,26 +1,22 @@
 //! From a policy's paths to the entries of its rule map.
 
 mod anchors;
+mod devices;
 mod held;
+mod network;
 mod overlays;
+mod patterns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
-    fs,
-    net::IpAddr,
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{FileTypeExt as _, MetadataExt as _},
-    },
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     rc::Rc,
 };
 
-use nix::sys::stat;
 use sandbox_common::{
     Fold, Identity, Key, NAME_BYTES, Value, bits, builtin, folds, header, kind, name_hash,
-    suffix_hash,
 };
 
 use super::{
@@ -28,8 +24,8 @@ use super::{
     tree::{Chain, End, Found, Identify, Link, Node, Tree},
 };
 use crate::{
-    policy::{Access, Listen, Mode, NamePattern, NetworkMode, Place, Policy},
-    sys::{Mount, OWN_MOUNT},
+    policy::{Access, Listen, Mode, NetworkMode, Place, Policy},
+    sys::Mount,
 };
 
 /// What a policy is compiled for.
@@ -452,210 +448,6 @@ impl Compiler<'_> {
         path.ancestors()
             .find_map(|path| self.ruled.get(path).copied())
             .unwrap_or((0, builtin::NONE))
-    }
-
-    fn patterns(&mut self, policy: &Policy) -> Result<(), KernelError> {
-        let mut found = Vec::new();
-        for (rule, id) in policy.files.iter().zip(1..) {
-            let Place::Name { scope, pattern } = &rule.place else {
-                continue;
-            };
-            let scope = match scope {
-                None => None,
-                Some(scope) => {
-                    let end = self.tree.find(scope)?.end;
-                    let file = match &end {
-                        End::Existing(file) => file.last(),
-                        End::Missing { .. } => None,
-                    };
-                    // One that does not exist holds nothing yet.
-                    let Some(directory) = file.filter(|node| node.is_directory()) else {
-                        continue;
-                    };
-                    let (path, identity) = (directory.path.clone(), directory.identity);
-                    // Walks end there, so that they have one scope at most.
-                    let key = inode(identity);
-                    let value = self.entries.get(&key);
-                    if value.is_none_or(|value| value.bits & bits::RULED == 0) {
-                        let (rights, id) = self.nearest(&path);
-                        self.rule(identity, rights, id);
-                    }
-                    self.directories.push((path.clone(), identity));
-                    Some(path)
-                }
-            };
-            found.push((scope, pattern, rights(rule.access), id));
-        }
-        let mut everywhere = 0;
-        for (scope, pattern, rights, id) in found {
-            let (flag, kind, name, hash): (_, _, _, Hash) = match pattern {
-                NamePattern::Exact(name) => (bits::PATTERNS, kind::PATTERN, name, name_hash),
-                NamePattern::Suffix(name) => (bits::SUFFIXES, kind::SUFFIX, name, suffix_hash),
-            };
-            let key = |magic| Key {
-                kind,
-                extra: self.hash(name, hash, magic),
-                ..Key::default()
-            };
-            let (plain, folded) = (key(0), key(FOLDING));
-            if let Some(scope) = scope {
-                self.scoped(&scope, [plain, folded], rights, id);
-            } else {
-                everywhere |= flag;
-                for key in [plain, folded] {
-                    narrow(self.entries.entry(key).or_default(), rights, id);
-                }
-            }
-        }
-        for (key, value) in &mut self.entries {
-            let ends_walks = matches!(key.kind, kind::INODE | kind::NAME);
-            if ends_walks && value.bits & bits::RULED != 0 {
-                value.bits |= everywhere;
-            }
-        }
-        Ok(())
-    }
-
-    /// A pattern of a directory is repeated at all directories below it at which
-    /// a walk may end.
-    fn scoped(&mut self, scope: &Path, [plain, folded]: [Key; 2], rights: u32, id: u32) {
-        let below: Vec<Identity> = self
-            .directories
-            .iter()
-            .filter(|(path, _)| path.starts_with(scope))
-            .map(|(_, identity)| *identity)
-            .collect();
-        for Identity {
-            dev, ino, magic, ..
-        } in below.iter().copied()
-        {
-            let key = if folds(magic) { folded } else { plain };
-            let key = Key { dev, ino, ..key };
-            narrow(self.entries.entry(key).or_default(), rights, id);
-        }
-        for identity in below {
-            self.mark(identity, bits::SCOPE, 0);
-        }
-    }
-
-    /// A Unix socket that may be connected to: its name in its directory, which
-    /// a service that starts anew takes again. One that a link of the sandbox's
-    /// own leads to is not what the policy means.
-    fn unix(&mut self, path: &Path, doubtful: &[PathBuf]) -> Result<(), KernelError> {
-        let found = self.tree.find(path)?;
-        let mut links = found.links.iter().filter_map(Link::path);
-        let trusted = !links.any(|link| doubtful.iter().any(|place| link.starts_with(place)));
-        let (parents, name) = match &found.end {
-            End::Existing(chain) => match chain.split_last() {
-                Some((socket, parents)) => (parents, socket.path.file_name()),
-                None => return Ok(()),
-            },
-            End::Missing {
-                parents,
-                name,
-                last: true,
-            } => (parents.as_slice(), Some(name.as_os_str())),
-            End::Missing { parents, name, .. } => {
-                // Not yet.
-                if let Some(parent) = parents.last() {
-                    self.watch(parent, name.clone(), false);
-                }
-                return Ok(());
-            }
-        };
-        let Some(parent) = parents.last() else {
-            return Ok(());
-        };
-        // A service's directory may come anew as well.
-        if let [.., above, parent] = parents {
-            self.watch_node(above, parent);
-        }
-        if let (Some(name), true) = (name, trusted && parent.is_directory()) {
-            let key = Key {
-                kind: kind::UNIX,
-                ..self.name(parent, name)
-            };
-            let value = Value {
-                bits: bits::RULED,
-                ..Value::default()
-            };
-            self.entries.insert(key, value);
-        }
-        Ok(())
-    }
-
-    /// Devices by number, and the pseudo-terminals that are the sandbox's own.
-    fn devices(&mut self, policy: &Policy, mounts: &[Mount]) {
-        // One that is not there has no number; a block device is never opened.
-        let opened = policy.devices.iter().filter_map(|device| {
-            let node = fs::metadata(&device.path).ok()?;
-            let number = node.rdev();
-            let number = u32::try_from(stat::major(number) << 20 | stat::minor(number)).ok()?;
-            node.file_type()
-                .is_char_device()
-                .then_some((kind::DEVICE, number))
-        });
-        let own = mounts.iter().filter_map(|mount| {
-            let own = mount.fs_type == "devpts" && mount.source == OWN_MOUNT;
-            own.then_some((kind::TERMINALS, mount.dev))
-        });
-        // The host's lie hidden below, and are what enrolled processes have. Of
-        // devpts the root is number 1.
-        let hosts = mounts
-            .iter()
-            .filter(|mount| mount.fs_type == "devpts" && mount.source != OWN_MOUNT);
-        for mount in hosts {
-            let (rights, id) = self.nearest(&mount.point);
-            let root = Identity {
-                dev: mount.dev,
-                ino: 1,
-                ..Identity::default()
-            };
-            let value = self.entries.entry(inode(root)).or_default();
-            narrow(value, rights, id);
-        }
-        for (kind, dev) in opened.chain(own) {
-            let value = Value {
-                bits: bits::RULED,
-                ..Value::default()
-            };
-            let key = Key {
-                kind,
-                dev,
-                ..Key::ZERO
-            };
-            self.entries.insert(key, value);
-        }
-    }
-
-    fn direct(&mut self, address: IpAddr, port: u16) {
-        let key = match address {
-            IpAddr::V4(address) => Key {
-                kind: kind::NET4,
-                dev: u32::from_ne_bytes(address.octets()),
-                ino: u64::from(port),
-                extra: 0,
-            },
-            IpAddr::V6(address) => {
-                let [ino, extra] = [0, 8].map(|at| {
-                    let half: [u8; 8] = std::array::from_fn(|index| address.octets()[at + index]);
-                    u64::from_ne_bytes(half)
-                });
-                Key {
-                    kind: kind::NET6,
-                    dev: u32::from(port),
-                    ino,
-                    extra,
-                }
-            }
-        };
-        self.entries.insert(
-            key,
-            Value {
-                bits: bits::RULED,
-                ..Value::default()
-            },
-        );
     }
 }
 

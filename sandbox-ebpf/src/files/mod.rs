@@ -179,22 +179,13 @@ pub fn mknod(ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
     let dentry = Dentry::arg(ctx, 1);
-    let directory = matches!(operation, Operation::Mkdir);
-    let member = enter!(operation, Right::Write, dentry);
-    let place = find(&member, Leaf::name(dentry, directory));
     // open(2) with `O_CREAT` asks before it has looked whether there is such a
     // file. In proc nothing is ever made: `/dev/fd/1` is there already.
-    if place.allows(bits::WRITE) || dentry.super_block().magic() == walk::PROC {
+    if dentry.super_block().magic() == walk::PROC {
         return 0;
     }
-    refuse(
-        &member,
-        operation,
-        Right::Write,
-        Errno::Acces,
-        place.rule,
-        dentry,
-    )
+    let directory = matches!(operation, Operation::Mkdir);
+    change(operation, Leaf::name(dentry, directory))
 }
 
 /// `inode_unlink(dir, dentry)`, `inode_rmdir(dir, dentry)`

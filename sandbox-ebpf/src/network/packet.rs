@@ -22,17 +22,10 @@ const LOOPBACK_DEVICE: u32 = 1;
 /// `cgroup_skb/egress`. 1: pass, 0: drop.
 #[inline(always)]
 pub fn egress(ctx: &SkBuffContext) -> i32 {
-    let who = match sandbox(ctx) {
-        Some(who) => who,
-        None => return 1,
+    let (member, bits) = match walled(ctx) {
+        Ok(walled) => walled,
+        Err(verdict) => return verdict,
     };
-    let Who::Inside(member) = who else {
-        return 0;
-    };
-    let bits = member.header().bits;
-    if bits & header::NETWORK_UNRESTRICTED != 0 {
-        return 1;
-    }
     let Some(packet) = Packet::parse(ctx) else {
         return refuse(&member, builtin::PACKET, &Destination::none());
     };
@@ -47,26 +40,20 @@ pub fn egress(ctx: &SkBuffContext) -> i32 {
 /// packets are no doing of the sandbox's, so there are no events.
 #[inline(always)]
 pub fn ingress(ctx: &SkBuffContext) -> i32 {
-    let who = match sandbox(ctx) {
-        Some(who) => who,
-        None => return 1,
+    let (member, bits) = match walled(ctx) {
+        Ok(walled) => walled,
+        Err(verdict) => return verdict,
     };
-    let Who::Inside(member) = who else {
-        return 0;
-    };
-    let bits = member.header().bits;
-    if bits & header::NETWORK_UNRESTRICTED != 0 {
-        return 1;
+    match Packet::parse(ctx) {
+        Some(packet) => i32::from(packet.enters(&member, bits, ctx)),
+        None => 0,
     }
-    let Some(packet) = Packet::parse(ctx) else {
-        return 0;
-    };
-    i32::from(packet.enters(&member, bits, ctx))
 }
 
-/// None: the socket is not in a sandbox.
+/// The sandbox of a packet's socket, and the bits of its policy; or what becomes
+/// of a packet that there is no wall for.
 #[inline(always)]
-fn sandbox(ctx: &SkBuffContext) -> Option<Who> {
+fn walled(ctx: &SkBuffContext) -> Result<(Member, u32), i32> {
     let level = SANDBOX_LEVEL.load() as i32;
     // SAFETY: the helper takes this program's context and any level.
     let (sandbox, exec) = unsafe {
@@ -75,7 +62,17 @@ fn sandbox(ctx: &SkBuffContext) -> Option<Who> {
             bpf_skb_ancestor_cgroup_id(ctx.skb.skb, level + 1),
         )
     };
-    (sandbox != 0).then(|| member::of(sandbox, Some(exec)))
+    if sandbox == 0 {
+        return Err(1);
+    }
+    let Who::Inside(member) = member::of(sandbox, Some(exec)) else {
+        return Err(0);
+    };
+    let bits = member.header().bits;
+    if bits & header::NETWORK_UNRESTRICTED != 0 {
+        return Err(1);
+    }
+    Ok((member, bits))
 }
 
 #[inline(always)]

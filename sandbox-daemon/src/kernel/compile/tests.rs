@@ -3,7 +3,8 @@
 use std::{fs, os::fd::OwnedFd, os::unix::fs::symlink};
 
 use super::*;
-use crate::policy::{Device, Environment, FileRule, Network};
+use crate::policy::{Device, Environment, FileRule, NamePattern, Network};
+use crate::sys::OWN_MOUNT;
 
 const SEED: u64 = 7;
 const READ: u32 = bits::RULED | bits::READ;
