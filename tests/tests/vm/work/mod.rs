@@ -87,6 +87,8 @@ jobs! {
     tmux_works_within_the_sandbox("tmux.sh")
     ssh_keys_are_made_in_the_workspace("ssh-keygen.sh", volatile: &["/key"])
     a_crash_leaves_a_core("core.sh", volatile: &["/core"])
+    servers_and_clients_meet_on_loopback("http.sh")
+    processes_adjust_themselves("self.sh")
 }
 
 /// What a run left.
