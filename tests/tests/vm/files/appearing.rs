@@ -7,7 +7,7 @@ use sandbox_daemon::proto::Start;
 use crate::{
     client::{self, Client},
     expect::{attack, check},
-    ground::{self, GROUND},
+    ground::{self, GROUND, WORK},
     host::{self, DEV},
 };
 
@@ -23,7 +23,7 @@ crate::trials![
 
 /// Where these lie.
 fn at(name: &str) -> String {
-    format!("{GROUND}/work/{name}")
+    format!("{WORK}/{name}")
 }
 
 fn write(name: &str, content: &str) {
@@ -204,7 +204,7 @@ async fn a_denied_file_is_exchanged_outside() {
 async fn a_repository_that_is_made_inside_stays_the_sandboxs_own() {
     ground::make(DEV);
     let mut client = client::root().await;
-    let spec = client::spec(DEV, client::named("default"), ground::WORK);
+    let spec = client::spec(DEV, client::named("default"), WORK);
     let sandbox = client::create(&mut client, spec).await.id;
     let start = client::start_in(&sandbox, &["git", "init", "--quiet"]);
     let ran = client::run(&mut client, start).await;
@@ -229,7 +229,7 @@ async fn a_repository_that_is_made_inside_stays_the_sandboxs_own() {
         assert_eq!(ran.code(), Some(0), "{ran:?}");
         assert_eq!(ran.exited.denied, 0, "{ran:?}");
     }
-    let create = policy(&["open", "/srv/ground/work/.git/hooks/pre-commit", "creat"]);
+    let create = policy(&["open", ".git/hooks/pre-commit", "creat"]);
     let ran = client::run(&mut client, client::start_in(&sandbox, &create)).await;
     assert_eq!(ran.lines(), ["ok"], "{ran:?}");
     client::delete(&mut client, &sandbox).await;

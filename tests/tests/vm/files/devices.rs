@@ -18,7 +18,7 @@ use crate::{
     client,
     enroll::{Attacker, enroll, request, until_ended},
     expect::{Case, attack, check, compare},
-    ground::{self, GROUND},
+    ground::{self, GROUND, WORK},
     host::{self, DEV, ROOT},
 };
 
@@ -77,7 +77,7 @@ async fn a_device_is_known_by_its_number_wherever_its_node_lies() {
             ("serial", SFlag::S_IFCHR, serial),
             ("null", SFlag::S_IFCHR, makedev(1, 3)),
         ] {
-            let path = format!("{GROUND}/work/{name}");
+            let path = format!("{WORK}/{name}");
             mknod(path.as_str(), kind, Mode::from_bits_truncate(0o666), device).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
         }

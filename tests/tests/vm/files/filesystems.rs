@@ -30,7 +30,7 @@ crate::trials![
 ];
 
 const GROUND: &str = "/srv/kinds";
-const WORK: &str = "/srv/kinds/fs/work";
+const WORK: &str = "/srv/kinds/fs/tree";
 
 const POLICY: &str = r#"
 version = 1
@@ -347,12 +347,12 @@ async fn a_denied_directory_is_not_seen_through_an_overlay() {
     let whole = overlay(DEV, &lower, &format!("{WORK}/whole"));
     let above = overlay(DEV, GROUND, &format!("{WORK}/above"));
     let steps: [&[&str]; 6] = [
-        &["read", "fs/work/whole/file"],
-        &["append", "fs/work/whole/file"],
-        &["open", "fs/work/whole/made", "creat"],
-        &["read", "fs/work/above/lower-secret/file"],
-        &["append", "fs/work/above/lower-secret/file"],
-        &["list", "fs/work/above/lower-secret"],
+        &["read", "fs/tree/whole/file"],
+        &["append", "fs/tree/whole/file"],
+        &["open", "fs/tree/whole/made", "creat"],
+        &["read", "fs/tree/above/lower-secret/file"],
+        &["append", "fs/tree/above/lower-secret/file"],
+        &["list", "fs/tree/above/lower-secret"],
     ];
     let expected = ["ENOENT", "ENOENT", "EACCES", "ENOENT", "ENOENT", "ENOENT"];
     let (answers, denied) = answers(POLICY, &steps).await;
@@ -375,7 +375,7 @@ async fn the_layers_of_an_overlay_are_not_reached_directly() {
     let upper = format!("{GROUND}/layers-{}", WORK.replace('/', "-"));
     let made = format!("{upper}/upper/made");
     let steps: [&[&str]; 4] = [
-        &["open", "fs/work/inside", "creat"],
+        &["open", "fs/tree/inside", "creat"],
         &["open", &made, "creat"],
         &["append", "lower/file"],
         &["mkdir", "lower/made"],
@@ -406,9 +406,9 @@ async fn a_subvolumes_rules_are_not_those_of_another() {
     btrfs(&["subvolume", "create", &inside]);
     run(Command::new("chown").args(["1000:1000", &inside]));
     let steps: [&[&str]; 12] = [
-        &["append", "fs/work/file"],
-        &["open", "fs/work/nested/made", "creat"],
-        &["read", "fs/work/secret"],
+        &["append", "fs/tree/file"],
+        &["open", "fs/tree/nested/made", "creat"],
+        &["read", "fs/tree/secret"],
         &["read", "fs/snapshot/file"],
         &["append", "fs/snapshot/file"],
         &["open", "fs/snapshot/made", "creat"],
