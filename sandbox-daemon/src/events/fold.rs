@@ -1,7 +1,8 @@
 //! Folds identical refusals of one exec. The first is passed on at once; what
 //! repeats it within a window is passed on as one more with a count. So a
 //! reader sees every kind of refusal when it happens, and the counts add up to
-//! exactly the refusals there were.
+//! exactly the refusals there were. Files of `/proc/PID` are alike whatever the
+//! process: ps(1) looks at all that there are.
 
 use std::{
     collections::HashMap,
@@ -41,10 +42,39 @@ pub struct Fold {
 struct Kind {
     exe: Vec<u8>,
     right: Right,
+    operation: &'static str,
     object: Object,
     rule: Arc<str>,
     policy_digest: Arc<str>,
     verdict: Verdict,
+}
+
+impl Kind {
+    fn of(refusal: &Refusal) -> Self {
+        Self {
+            exe: refusal.exe.clone(),
+            right: refusal.right,
+            operation: refusal.operation,
+            object: of_any_process(&refusal.object),
+            rule: refusal.rule.clone(),
+            policy_digest: refusal.policy_digest.clone(),
+            verdict: refusal.verdict,
+        }
+    }
+}
+
+/// `/proc/[pid]/stat` for `/proc/1/stat`, as proc(5) has it; anything else as it
+/// is.
+fn of_any_process(object: &Object) -> Object {
+    let Object::Path(path) = object else {
+        return object.clone();
+    };
+    let rest = path.strip_prefix(b"/proc/").unwrap_or_default();
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 {
+        return object.clone();
+    }
+    Object::Path([b"/proc/[pid]", &rest[digits..]].concat())
 }
 
 struct Pending {
@@ -56,14 +86,7 @@ struct Pending {
 impl Fold {
     /// Takes one refusal; what it returns is to be passed on now.
     pub fn add(&mut self, refusal: Refusal, time: SystemTime, now: Instant) -> Vec<Folded> {
-        let kind = Kind {
-            exe: refusal.exe.clone(),
-            right: refusal.right,
-            object: refusal.object.clone(),
-            rule: refusal.rule.clone(),
-            policy_digest: refusal.policy_digest.clone(),
-            verdict: refusal.verdict,
-        };
+        let kind = Kind::of(&refusal);
         if let Some(pending) = self.kinds.get_mut(&kind) {
             let repeated = pending.repeated.get_or_insert_with(|| Folded {
                 refusal: pending.refusal.clone(),
@@ -73,6 +96,9 @@ impl Fold {
             });
             repeated.count += 1;
             repeated.last = time;
+            if refusal.object != repeated.refusal.object {
+                Arc::make_mut(&mut repeated.refusal).object = kind.object;
+            }
             return Vec::new();
         }
         let mut ready = Vec::new();
@@ -167,20 +193,44 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_differs_in_object_right_rule_or_verdict_is_not_folded() {
+    fn what_differs_in_object_right_operation_rule_or_verdict_is_not_folded() {
         let (now, time) = (Instant::now(), SystemTime::now());
         let mut fold = Fold::default();
         fold.add(refusal("/a"), time, now);
-        let mut others = vec![refusal("/b"), refusal("/a"), refusal("/a"), refusal("/a")];
+        let mut others = vec![refusal("/b")];
+        others.extend(vec![refusal("/a"); 4]);
         others[1].right = Right::Write;
         others[2].rule = "other".into();
         others[3].verdict = Verdict::Observed;
+        others[4].operation = "stat";
         for other in others {
             assert_eq!(counts(&fold.add(other, time, now)), [1]);
         }
         let mut another_process = refusal("/a");
         another_process.pid = 1;
         assert!(fold.add(another_process, time, now).is_empty());
+    }
+
+    #[test]
+    fn files_of_several_processes_fold_under_a_name_of_any() {
+        let (now, time) = (Instant::now(), SystemTime::now());
+        let mut fold = Fold::default();
+        let first = fold.add(refusal("/proc/1/stat"), time, now);
+        assert_eq!(first[0].refusal.object, refusal("/proc/1/stat").object);
+        for path in ["/proc/1/stat", "/proc/22/stat", "/proc/1/stat"] {
+            assert!(fold.add(refusal(path), time, now).is_empty());
+        }
+        for other in [
+            "/proc/1/environ",
+            "/proc/self/stat",
+            "/proc/stat",
+            "/1/stat",
+        ] {
+            assert_eq!(counts(&fold.add(refusal(other), time, now)), [1]);
+        }
+        let rest = fold.flush();
+        assert_eq!(counts(&rest), [3]);
+        assert_eq!(rest[0].refusal.object, refusal("/proc/[pid]/stat").object);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Attacks over and over, by several processes at once.
 
-use std::{ffi::OsStr, io::Write as _, os::fd::AsFd as _, process};
+use std::{ffi::OsStr, io::Write as _, os::fd::AsFd as _, process, thread, time::Duration};
 
 use nix::{
     errno::Errno,
@@ -27,7 +27,7 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
             times(kept, number(processes), number(count), step)
         }
         ("hold", [processes, steps @ ..]) => hold(kept, number(processes), steps),
-        ("bomb", []) => bomb(),
+        ("bomb", [rest]) => bomb(number(rest)),
         _ => return None,
     })
 }
@@ -115,9 +115,10 @@ fn told() -> bool {
     poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Processes that do nothing but make another one and end, as fast as they
-/// can, and their first ancestor, who is their parent again and again.
-fn bomb() -> Found {
+/// Processes that do nothing but make another one and end, and their first
+/// ancestor, who is their parent again and again. Each rests for so many
+/// milliseconds before.
+fn bomb(rest: u32) -> Found {
     prctl::set_child_subreaper(true)?;
     // SAFETY: ignoring a signal runs no code of ours. Nobody waits for them.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
@@ -125,6 +126,7 @@ fn bomb() -> Found {
         // SAFETY: this program has one thread.
         if let ForkResult::Child = unsafe { fork() }? {
             loop {
+                thread::sleep(Duration::from_millis(rest.into()));
                 // SAFETY: as above.
                 match unsafe { fork() } {
                     Ok(ForkResult::Child) => {}
