@@ -124,6 +124,8 @@ words! {
         Schedule = 35 "setscheduler",
         /// prlimit(2).
         Limit = 36 "prlimit",
+        /// getxattr(2), listxattr(2), also of an ACL.
+        Getxattr = 37 "getxattr",
         /// Of a [`Facility`].
         Use = 39 "use",
     }

@@ -126,6 +126,21 @@ pub fn inode_remove_acl(ctx: LsmContext) -> i32 {
     files::attribute(&ctx, Operation::Removexattr)
 }
 
+#[lsm(hook = "inode_getxattr")]
+pub fn inode_getxattr(ctx: LsmContext) -> i32 {
+    files::attributes(&ctx, 0)
+}
+
+#[lsm(hook = "inode_listxattr")]
+pub fn inode_listxattr(ctx: LsmContext) -> i32 {
+    files::attributes(&ctx, 0)
+}
+
+#[lsm(hook = "inode_get_acl")]
+pub fn inode_get_acl(ctx: LsmContext) -> i32 {
+    files::attributes(&ctx, 1)
+}
+
 /// From 6.17 on: `file_setattr(2)`, and the ioctls that set flags.
 #[lsm(hook = "inode_file_setattr")]
 pub fn inode_file_setattr(ctx: LsmContext) -> i32 {

@@ -100,6 +100,9 @@ const FILES: &[Entry] = &[
     // 6.2 took ACLs from inode_setxattr.
     newer("inode_set_acl"),
     newer("inode_remove_acl"),
+    lsm("inode_getxattr"),
+    lsm("inode_listxattr"),
+    newer("inode_get_acl"),
     newer("inode_file_setattr"),
     lsm("file_receive"),
     lsm("file_ioctl"),

@@ -282,6 +282,13 @@ pub fn getattr(ctx: &LsmContext) -> i32 {
     see(Operation::Stat, Leaf::file(Path::arg(ctx, 0).dentry()))
 }
 
+/// `inode_getxattr(dentry, name)`, `inode_listxattr(dentry)`,
+/// `inode_get_acl(idmap, dentry, name)`
+#[inline(always)]
+pub fn attributes(ctx: &LsmContext, argument: usize) -> i32 {
+    see(Operation::Getxattr, Leaf::file(Dentry::arg(ctx, argument)))
+}
+
 /// `inode_readlink(dentry)`
 #[inline(always)]
 pub fn readlink(ctx: &LsmContext) -> i32 {

@@ -25,10 +25,11 @@ const PROCESSES: &str = "4";
 /// A step that is refused, with its error, as an operation.
 type Kind = (&'static str, &'static str, &'static [&'static str]);
 
-const KINDS: [Kind; 36] = [
+const KINDS: [Kind; 37] = [
     ("open", "ENOENT", &["read", "secret/key"]),
     ("open", "EACCES", &["append", "plain/file"]),
     ("stat", "ENOENT", &["stat", "secret/key"]),
+    ("getxattr", "ENOENT", &["listxattr", "secret/key"]),
     ("readlink", "ENOENT", &["readlink", "secret/link"]),
     ("create", "EACCES", &["open", "plain/new", "creat"]),
     ("mkdir", "EACCES", &["mkdir", "plain/new"]),

@@ -9,6 +9,7 @@ use std::{
         unix::ffi::OsStrExt as _,
     },
     process,
+    ptr::null_mut,
 };
 
 use nix::{
@@ -35,6 +36,8 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
     Some(match (operation, arguments) {
         ("setxattr", [path, name]) => set_attribute(path, name),
         ("fsetxattr", [path, name]) => set_open_attribute(path, name),
+        ("getxattr", [path, name]) => get_attribute(path, name),
+        ("listxattr", [path]) => list_attributes(path),
         ("removexattr", [path, name]) => remove_attribute(path, name),
         ("ioctl", [path, command]) => reading(path)
             .and_then(|file| Call::named(text(command)).perform(&file))
@@ -194,6 +197,21 @@ fn set_open_attribute(path: &OsStr, name: &OsStr) -> Found {
     .and(NONE)
 }
 
+/// Its length is what it answers.
+fn get_attribute(path: &OsStr, name: &OsStr) -> Found {
+    let (path, name) = (c_string(path), c_string(name));
+    // SAFETY: both end with a NUL, and nothing is written where there is no room.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) };
+    Errno::result(length).map(|length| length.to_string())
+}
+
+fn list_attributes(path: &OsStr) -> Found {
+    let path = c_string(path);
+    // SAFETY: it ends with a NUL, and nothing is written where there is no room.
+    let length = unsafe { libc::listxattr(path.as_ptr(), null_mut(), 0) };
+    Errno::result(length).map(|length| length.to_string())
+}
+
 fn remove_attribute(path: &OsStr, name: &OsStr) -> Found {
     let (path, name) = (c_string(path), c_string(name));
     // SAFETY: both end with a NUL.
@@ -253,7 +271,7 @@ impl Call {
         // SAFETY: a mapping of its own, where 32 bits reach it.
         let memory = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
+                null_mut(),
                 LENGTH,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT,

@@ -14,6 +14,7 @@ use crate::{
 
 crate::trials![
     a_readable_file_keeps_its_attributes_and_acls,
+    what_may_not_be_read_shows_no_attributes,
     a_readable_file_keeps_its_flags,
     a_subvolume_is_not_made_through_a_descriptor,
     nothing_is_typed_into_a_terminal,
@@ -22,12 +23,13 @@ crate::trials![
     what_may_be_written_is_controlled,
 ];
 
+const ACL: &str = "system.posix_acl_access";
+
 fn typed(case: Case, object: &str) -> Case {
     case.refused(Errno::EPERM, Right::Write, "ioctl", object, "ioctl")
 }
 
 async fn a_readable_file_keeps_its_attributes_and_acls() {
-    const ACL: &str = "system.posix_acl_access";
     let file = "plain/file";
     let kept = |step: &[&'static str], operation| attack(step).kept(operation, file, "/");
     check(&[
@@ -43,6 +45,28 @@ async fn a_readable_file_keeps_its_attributes_and_acls() {
             "secret/key",
             "/srv/ground/secret",
         ),
+    ])
+    .await;
+}
+
+async fn what_may_not_be_read_shows_no_attributes() {
+    let rule = "/srv/ground/secret";
+    let hidden = |step: &[&'static str], object, answer: &'static str| {
+        let case = attack(step).hidden("getxattr", object, rule);
+        case.outside(answer)
+    };
+    let key = "secret/key";
+    check(&[
+        hidden(&["getxattr", key, "user.none"], key, "ENODATA"),
+        hidden(&["getxattr", "work/to-secret", "user.none"], key, "ENODATA"),
+        hidden(&["getxattr", key, ACL], key, "ENODATA"),
+        hidden(&["listxattr", key], key, "ok 0"),
+        hidden(&["listxattr", "secret"], "secret", "ok 0"),
+    ])
+    .await;
+    check(&[
+        attack(&["listxattr", "plain/file"]).finds("0"),
+        attack(&["getxattr", "plain/file", "user.none"]).fails(Errno::ENODATA),
     ])
     .await;
 }
@@ -138,9 +162,9 @@ async fn a_readable_file_is_not_leased() {
 async fn what_may_be_written_is_controlled() {
     check(&[
         attack(&["setxattr", "work/file", "user.own"]).passes(),
-        attack(&["setxattr", "work/file", "system.posix_acl_access"]).passes(),
+        attack(&["setxattr", "work/file", ACL]).passes(),
         attack(&["removexattr", "work/file", "user.own"]).uncontrolled(),
-        attack(&["removexattr", "work/file", "system.posix_acl_access"]).passes(),
+        attack(&["removexattr", "work/file", ACL]).passes(),
     ])
     .await;
 }
