@@ -278,6 +278,9 @@ impl Policy {
     /// The same with a softer scope wall.
     #[must_use]
     pub fn with_scope(mut self, scope: Scope) -> Self {
+        if scope == self.scope {
+            return self;
+        }
         self.scope = scope;
         self.digest = digest::of(&self);
         self
@@ -286,6 +289,9 @@ impl Policy {
     /// The same with devices.
     #[must_use]
     pub fn with_devices(mut self, devices: Vec<Device>) -> Self {
+        if devices == self.devices {
+            return self;
+        }
         self.devices = devices;
         self.digest = digest::of(&self);
         self

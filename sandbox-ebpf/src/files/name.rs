@@ -96,54 +96,58 @@ fn narrower(
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn hash(name: u64, magic: u64) -> u64 {
-    let (mut words, seed) = Words::new(name, magic);
-    let hash = name_hash(seed, &mut words);
-    if words.is_usable() { hash } else { UNREADABLE }
+    if folds(magic) {
+        Words::<true>::new(name).hashed(|seed, words| name_hash(seed, words))
+    } else {
+        Words::<false>::new(name).hashed(|seed, words| name_hash(seed, words))
+    }
 }
 
 /// The same for its suffix.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn suffix(name: u64, magic: u64) -> u64 {
-    let (mut words, seed) = Words::new(name, magic);
-    let hash = suffix_hash(seed, &mut words);
-    if words.is_usable() { hash } else { UNREADABLE }
+    if folds(magic) {
+        Words::<true>::new(name).hashed(|seed, words| suffix_hash(seed, words))
+    } else {
+        Words::<false>::new(name).hashed(|seed, words| suffix_hash(seed, words))
+    }
 }
 
 /// The words of the name at an address, padded with zeros as the hashes want
 /// them. Most names are short: a buffer for the longest would be filled for
 /// nothing, and is half of what the stack has room for.
-struct Words {
+struct Words<const FOLDING: bool> {
     name: u64,
     index: usize,
     ended: bool,
     failed: bool,
-    folding: bool,
     fold: Fold,
 }
 
-impl Words {
+impl<const FOLDING: bool> Words<FOLDING> {
     #[inline(always)]
-    fn new(name: u64, magic: u64) -> (Self, u64) {
-        let folding = folds(magic);
-        let words = Self {
+    fn new(name: u64) -> Self {
+        Self {
             name,
             index: 0,
             ended: false,
             failed: false,
-            folding,
             fold: Fold::default(),
-        };
-        (words, Fold::seed(NAME_SEED.load(), folding))
+        }
     }
 
     #[inline(always)]
-    fn is_usable(&self) -> bool {
-        !(self.failed || self.folding && self.fold.is_ambiguous())
+    fn hashed(mut self, hash: impl FnOnce(u64, &mut Self) -> u64) -> u64 {
+        let hash = hash(Fold::seed(NAME_SEED.load(), FOLDING), &mut self);
+        if self.failed || FOLDING && self.fold.is_ambiguous() {
+            return UNREADABLE;
+        }
+        hash
     }
 }
 
-impl Iterator for Words {
+impl<const FOLDING: bool> Iterator for Words<FOLDING> {
     type Item = u64;
 
     #[inline(always)]
@@ -166,11 +170,7 @@ impl Iterator for Words {
         } else {
             word
         };
-        Some(if self.folding {
-            self.fold.word(word)
-        } else {
-            word
-        })
+        Some(if FOLDING { self.fold.word(word) } else { word })
     }
 }
 

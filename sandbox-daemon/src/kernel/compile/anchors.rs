@@ -2,7 +2,11 @@
 //! directories above a place are ruled themselves, and their names are guarded,
 //! so that what is put in the place of one is hidden until it was looked at.
 
-use std::{collections::BTreeSet, ffi::OsString};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ffi::OsString,
+    path::Path,
+};
 
 use sandbox_common::bits;
 
@@ -22,13 +26,13 @@ pub(super) fn own(places: &[Ruled<'_>]) -> BTreeSet<u32> {
         matches!(&place.found.end, End::Missing { last: false, parents, .. }
             if parents.last().is_some_and(|node| node.is_directory()))
     });
+    let ruled: HashMap<&Path, Access> = places
+        .iter()
+        .map(|place| (place.path, place.access))
+        .collect();
     let writable = |place: &&Ruled<'_>| {
-        let above = places
-            .iter()
-            .filter(|other| place.path != other.path && place.path.starts_with(other.path));
-        above
-            .max_by_key(|other| other.path.as_os_str().len())
-            .is_some_and(|above| above.access == Access::Write)
+        let mut above = place.path.ancestors().skip(1);
+        above.find_map(|path| ruled.get(path)) == Some(&Access::Write)
     };
     missing
         .filter(|place| place.access == Access::Read)

@@ -80,9 +80,10 @@ const ROWS: [Row; 10] = [
     Row {
         landlock: true,
         ..row(
-            "create and unlink in the workspace",
+            // A disk's journal would add more than is to be measured.
+            "create and unlink in `/dev/shm`",
             "make",
-            "/home/dev/project/4/5/6/7/8/9/10/new",
+            "/dev/shm/4/5/6/7/8/9/10/new",
         )
     },
     row(
@@ -163,7 +164,8 @@ fn measure() -> Result<()> {
         let (_, calls) = once(row, &[], &[])?;
         let hooked = counting.finish()? / calls;
         report(row.name, "programs run outside", hooked, "for each");
-        if hooked >= 0.5 {
+        // One build differs from another by more than the programs come to.
+        if hooked >= 0.5 && row.what != "build" {
             let more = (outside - before) / hooked;
             report(row.name, "more for each of them", more, "instructions each");
         }
@@ -219,7 +221,8 @@ fn make(file: &Path) -> Result<()> {
         fs::write(file, "")?;
     }
     for path in file.ancestors().filter(|path| path.exists()) {
-        if path.starts_with("/home/dev/") && path != Path::new("/home/dev") {
+        let own = ["/home/dev/", "/dev/shm/"].map(Path::new);
+        if own.iter().any(|own| path.starts_with(own) && path != *own) {
             chown(path, Some(USER), Some(USER))?;
         }
     }
