@@ -44,6 +44,8 @@ pub mod builtin {
     pub const RECEIVED: u32 = 0xffff_ff13;
     /// An ioctl that would write, or type into a terminal.
     pub const IOCTL: u32 = 0xffff_ff14;
+    /// A program that would run as somebody else: a setuid or setgid bit.
+    pub const SETUID: u32 = 0xffff_ff15;
 }
 
 /// What events call a built-in rule.
@@ -71,6 +73,7 @@ pub const fn builtin_label(rule: u32) -> Option<&'static str> {
         builtin::LOOPBACK => "loopback",
         builtin::RECEIVED => "received descriptor",
         builtin::IOCTL => "ioctl",
+        builtin::SETUID => "setuid",
         _ => return None,
     })
 }

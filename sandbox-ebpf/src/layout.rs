@@ -23,6 +23,7 @@ offsets! {
     INODE__I_INO INODE__I_GENERATION INODE__I_MODE INODE__I_RDEV
     SUPER_BLOCK__S_DEV SUPER_BLOCK__S_ROOT SUPER_BLOCK__S_MAGIC SUPER_BLOCK__S_FLAGS
     FILE__F_PATH_DENTRY FILE__F_MODE FILE__PRIVATE_DATA
+    IATTR__IA_VALID IATTR__IA_MODE
     PATH__DENTRY
     VFSMOUNT__MNT_ROOT
     QSTR__NAME
@@ -86,6 +87,7 @@ kernel_pointer! {
     SuperBlock: "super_block"
     File: "file"
     Path: "path"
+    Attributes: "iattr"
     Mount: "vfsmount"
 }
 
@@ -104,7 +106,7 @@ macro_rules! argument {
     };
 }
 
-argument! { Dentry File Mount Path SuperBlock }
+argument! { Attributes Dentry File Mount Path SuperBlock }
 
 // SAFETY, for every `load` below: the newtype is made from a hook's argument
 // or a member of that type only, and the offset is that member's.
@@ -243,6 +245,19 @@ impl File {
     #[inline(always)]
     pub fn private_data(self) -> u64 {
         unsafe { load(self.0, &FILE__PRIVATE_DATA) }
+    }
+}
+
+impl Attributes {
+    /// Which of them are set.
+    #[inline(always)]
+    pub fn valid(self) -> u32 {
+        unsafe { load(self.0, &IATTR__IA_VALID) }
+    }
+
+    #[inline(always)]
+    pub fn mode(self) -> u16 {
+        unsafe { load(self.0, &IATTR__IA_MODE) }
     }
 }
 

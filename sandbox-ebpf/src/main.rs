@@ -144,7 +144,7 @@ pub fn inode_get_acl(ctx: LsmContext) -> i32 {
 /// From 6.17 on: `file_setattr(2)`, and the ioctls that set flags.
 #[lsm(hook = "inode_file_setattr")]
 pub fn inode_file_setattr(ctx: LsmContext) -> i32 {
-    files::setattr(&ctx, 0)
+    files::set_flags(&ctx)
 }
 
 /// A descriptor that another process sent.

@@ -20,6 +20,8 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("FILE__F_PATH_DENTRY", "file", "f_path.dentry", 8),
     ("FILE__F_MODE", "file", "f_mode", 4),
     ("FILE__PRIVATE_DATA", "file", "private_data", 8),
+    ("IATTR__IA_VALID", "iattr", "ia_valid", 4),
+    ("IATTR__IA_MODE", "iattr", "ia_mode", 2),
     ("PATH__DENTRY", "path", "dentry", 8),
     ("VFSMOUNT__MNT_ROOT", "vfsmount", "mnt_root", 8),
     ("QSTR__NAME", "qstr", "name", 8),

@@ -5,6 +5,7 @@ mod device;
 mod name;
 mod overlay;
 mod process;
+mod setuid;
 mod subvolume;
 mod walk;
 
@@ -17,7 +18,7 @@ use sandbox_common::{Lent, Operation, Right, bits, builtin};
 use walk::{FOREIGN, Leaf, find};
 
 use crate::{
-    layout::{Dentry, File, Path},
+    layout::{Attributes, Dentry, File, Path},
     maps::LENT,
     member::Member,
     verdict::{self, Errno, Reason},
@@ -26,6 +27,8 @@ use crate::{
 const FMODE_READ: u32 = 1;
 const FMODE_WRITE: u32 = 2;
 const FMODE_PATH: u32 = 0x4000;
+
+const ATTR_MODE: u32 = 1;
 
 /// The sandbox of the current process; whoever is outside is let through.
 macro_rules! enter {
@@ -123,7 +126,18 @@ fn opened(member: &Member, dentry: Dentry, mode: u32, operation: Operation) -> i
         );
     }
     let inode = dentry.inode();
-    if device::is(inode.mode()) && !device::opens(member, dentry, inode) {
+    let mode = inode.mode();
+    if writes && setuid::is(mode) {
+        return refuse(
+            member,
+            operation,
+            Right::Write,
+            Errno::Perm,
+            builtin::SETUID,
+            dentry,
+        );
+    }
+    if device::is(mode) && !device::opens(member, dentry, inode) {
         let right = if writes { Right::Write } else { Right::Read };
         return refuse(
             member,
@@ -185,7 +199,13 @@ pub fn create(ctx: &LsmContext, operation: Operation) -> i32 {
         return 0;
     }
     let directory = matches!(operation, Operation::Mkdir);
-    change(operation, Leaf::name(dentry, directory))
+    let refused = change(operation, Leaf::name(dentry, directory));
+    // The others have something else there.
+    let mode: u16 = ctx.arg(2);
+    if refused != 0 || !matches!(operation, Operation::Create) || !setuid::is(mode) {
+        return refused;
+    }
+    privileged(operation, dentry)
 }
 
 /// `inode_unlink(dir, dentry)`, `inode_rmdir(dir, dentry)`
@@ -273,7 +293,38 @@ pub fn rename(ctx: &LsmContext) -> i32 {
 /// `inode_setattr(dentry, attr)`; from 6.2 on `(idmap, dentry, attr)`.
 #[inline(always)]
 pub fn setattr(ctx: &LsmContext, argument: usize) -> i32 {
-    change(Operation::Setattr, Leaf::file(Dentry::arg(ctx, argument)))
+    let (dentry, attributes) = (
+        Dentry::arg(ctx, argument),
+        Attributes::arg(ctx, argument + 1),
+    );
+    let refused = change(Operation::Setattr, Leaf::file(dentry));
+    if refused != 0
+        || attributes.valid() & ATTR_MODE == 0
+        || !setuid::becomes(dentry.inode().mode(), attributes.mode())
+    {
+        return refused;
+    }
+    privileged(Operation::Setattr, dentry)
+}
+
+/// Refuses to make a program that runs as somebody else.
+#[inline(always)]
+fn privileged(operation: Operation, dentry: Dentry) -> i32 {
+    let member = enter!(operation, Right::Write, dentry);
+    refuse(
+        &member,
+        operation,
+        Right::Write,
+        Errno::Perm,
+        builtin::SETUID,
+        dentry,
+    )
+}
+
+/// `inode_file_setattr(dentry, attr)`, from 6.17 on: flags.
+#[inline(always)]
+pub fn set_flags(ctx: &LsmContext) -> i32 {
+    change(Operation::Setattr, Leaf::file(Dentry::arg(ctx, 0)))
 }
 
 /// `inode_getattr(path)`

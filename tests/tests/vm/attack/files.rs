@@ -13,7 +13,9 @@ use nix::{
     fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, open, readlink, renameat2},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
-        stat::{Mode, UtimensatFlags, fchmod, fstat, lstat, stat, utimensat},
+        stat::{
+            FchmodatFlags, Mode, UtimensatFlags, fchmod, fchmodat, fstat, lstat, stat, utimensat,
+        },
         time::TimeSpec,
     },
     unistd,
@@ -53,6 +55,11 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
         ("rename-new", [old, new]) => rename(old, new, RenameFlags::RENAME_NOREPLACE),
         ("exchange", [old, new]) => rename(old, new, RenameFlags::RENAME_EXCHANGE),
         ("chmod", [path]) => chmod(path),
+        ("mode", [path, mode]) => {
+            fchmodat(AT_FDCWD, *path, octal(mode), FchmodatFlags::FollowSymlink).and(NONE)
+        }
+        ("make", [path, mode]) => make(path, OFlag::O_CREAT | OFlag::O_EXCL, mode),
+        ("make-nameless", [path, mode]) => make(path, OFlag::O_TMPFILE, mode),
         ("fchmod", [path]) => open_as(path, "r")
             .and_then(|file| fchmod(&file, Mode::from_bits_truncate(0o640)))
             .and(NONE),
@@ -162,6 +169,15 @@ fn rmdir(path: &OsStr) -> Found {
 
 fn rename(old: &OsStr, new: &OsStr, flags: RenameFlags) -> Found {
     renameat2(AT_FDCWD, old, AT_FDCWD, new, flags).and(NONE)
+}
+
+/// As the system call has it: `4755`.
+fn octal(mode: &OsStr) -> Mode {
+    Mode::from_bits_truncate(u32::from_str_radix(text(mode), 8).unwrap())
+}
+
+fn make(path: &OsStr, flags: OFlag, mode: &OsStr) -> Found {
+    open(path, OFlag::O_RDWR | OFlag::O_CLOEXEC | flags, octal(mode)).and(NONE)
 }
 
 fn chmod(path: &OsStr) -> Found {

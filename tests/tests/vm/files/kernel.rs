@@ -130,7 +130,7 @@ async fn files_of_processes_outside_are_not_read() {
             case.refused(Errno::ENOENT, Right::Read, "open", path, "another process")
         })
         .into();
-        for path in ["/proc/1/cmdline", "/proc/1/stat"] {
+        for path in ["/proc/1/oom_adj", "/proc/1/uid_map"] {
             let case = attack(&["read", path]);
             cases.push(case.refused(Errno::ENOENT, Right::Read, "open", path, "another process"));
         }

@@ -1,11 +1,13 @@
 //! What may not be written stays as it is.
 
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
 use nix::errno::Errno;
 use sandbox_daemon::proto::Right;
 
 use crate::{
     client,
-    expect::{attack, check},
+    expect::{attack, check, compare, control},
     ground::{self, GROUND},
     host::{self, DEV, ROOT},
 };
@@ -18,6 +20,8 @@ crate::trials![
     nothing_can_be_removed_from_a_readable_directory,
     nothing_can_be_moved_out_of_into_or_over_a_readable_place,
     a_readable_file_keeps_its_mode_owner_and_times,
+    no_program_is_made_that_runs_as_somebody_else,
+    a_program_that_runs_as_somebody_else_is_not_changed,
     a_place_below_a_writable_one_can_be_read_only,
     a_directory_above_a_ruled_place_cannot_be_moved,
     what_is_denied_is_not_written_either,
@@ -108,6 +112,66 @@ async fn a_readable_file_keeps_its_mode_owner_and_times() {
         attack(&["chmod", "plain/directory"]).kept("setattr", "plain/directory", "/"),
     ])
     .await;
+}
+
+async fn no_program_is_made_that_runs_as_somebody_else() {
+    let refused = |step: &[&'static str], operation, object| {
+        attack(step).refused(Errno::EPERM, Right::Write, operation, object, "setuid")
+    };
+    check(&[
+        refused(&["mode", "work/file", "4755"], "setattr", "work/file"),
+        refused(&["mode", "work/file", "4600"], "setattr", "work/file"),
+        refused(&["mode", "work/file", "2755"], "setattr", "work/file"),
+        refused(&["make", "work/new", "4755"], "create", "work/new"),
+        refused(&["make", "work/new", "6711"], "create", "work/new"),
+    ])
+    .await;
+    // Without a name it is refused as it is opened.
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let step = ["make-nameless", "work", "4755"];
+        let ran = client::run(&mut client::root().await, ground::attacker(uid, &[&step])).await;
+        assert_eq!(ran.lines(), ["EPERM"], "{ran:?}");
+        let [denial] = ran.denials.as_slice() else {
+            panic!("{ran:?}");
+        };
+        assert_eq!(
+            (denial.operation.as_str(), denial.rule.as_str()),
+            ("open", "setuid")
+        );
+        assert_eq!(host::attack(uid, GROUND, &step), "ok");
+    }
+    check(&[
+        attack(&["mode", "work/directory", "2775"]).passes(),
+        attack(&["mode", "work/file", "1755"]).passes(),
+        attack(&["make", "work/new", "644"]).passes(),
+    ])
+    .await;
+}
+
+async fn a_program_that_runs_as_somebody_else_is_not_changed() {
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let mode = fs::Permissions::from_mode(0o4755);
+        fs::set_permissions(Path::new(GROUND).join("work/file"), mode).unwrap();
+        let case = |step: &[&'static str], operation| {
+            let case = attack(step);
+            case.refused(Errno::EPERM, Right::Write, operation, "work/file", "setuid")
+        };
+        let cases = [
+            case(&["append", "work/file"], "open"),
+            case(&["mode", "work/file", "6755"], "setattr"),
+            attack(&["mode", "work/file", "4700"]).passes(),
+            attack(&["mode", "work/file", "755"]).passes(),
+        ];
+        let steps: Vec<&[&str]> = cases.iter().map(|case| case.step.as_slice()).collect();
+        let ran = client::run(&mut client::root().await, ground::attacker(uid, &steps)).await;
+        compare(uid, &cases, &ran);
+        // The control: without the bit it is written.
+        for case in &cases {
+            control(uid, case);
+        }
+    }
 }
 
 async fn a_place_below_a_writable_one_can_be_read_only() {
