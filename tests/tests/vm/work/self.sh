@@ -3,7 +3,7 @@ echo 500 >/proc/$$/oom_score_adj
 cat /proc/$$/oom_score_adj
 echo 0x23 >/proc/$$/coredump_filter
 cat /proc/$$/coredump_filter
-echo renamed >/proc/$$/comm
+printf renamed >/proc/$$/comm
 cat /proc/$$/comm
 ps -o comm= -p $$
 sleep 100 & kill %1; wait %1 || echo "killed $?"
