@@ -21,7 +21,7 @@ pub(crate) const DEV: u32 = 1000;
 pub(crate) const ROOT: u32 = 0;
 
 /// How long to wait for what must happen.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The parent of all sandboxes.
 pub(crate) const SLICE: &str = "/sys/fs/cgroup/sandboxd.slice";
