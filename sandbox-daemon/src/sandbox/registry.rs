@@ -434,8 +434,9 @@ impl Registry {
     /// that: meanwhile nothing is open that should not be.
     pub(super) fn watch(self: &Arc<Self>, sandbox: &Sandbox, watches: Vec<Watch>) {
         let (registry, id) = (self.clone(), sandbox.id.clone());
+        let turn = self.watches.turn();
         tokio::task::spawn_blocking(move || {
-            registry.watches.place(&id, watches);
+            registry.watches.place(&id, turn, watches);
             if registry.find(&id).is_none() {
                 registry.watches.forget(&id);
             }

@@ -7,7 +7,10 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use nix::{
@@ -25,23 +28,40 @@ use crate::{kernel::Watch, sys::Watched};
 /// Directories that are watched at most; each keeps a kilobyte of the kernel's.
 const MAX_DIRECTORIES: usize = 16_384;
 
+/// Why a directory is not watched.
+const TOO_MANY: &str = "the daemon watches no more than 16384";
+const TOO_FEW: &str = "raise `fs.inotify.max_user_watches`";
+
 /// All watches of a daemon.
 pub(super) struct Watches {
     inotify: Option<Inotify>,
     state: Mutex<State>,
+    turn: AtomicU64,
     /// Sandboxes of which places have changed already.
     changed: mpsc::UnboundedSender<String>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
+/// Which of a sandbox's lists of watches is the later one: they are placed on
+/// threads of their own, of which the earlier may take longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn(u64);
+
 #[derive(Default)]
 struct State {
     directories: HashMap<WatchDescriptor, Directory>,
-    /// The directories of each sandbox.
-    sandboxes: HashMap<Arc<str>, HashSet<WatchDescriptor>>,
+    sandboxes: HashMap<Arc<str>, Placed>,
     /// How many threads are between watching a directory and writing that down.
     placing: usize,
-    full: bool,
+    /// That something is not watched.
+    said: bool,
+}
+
+/// What is watched for a sandbox.
+#[derive(Default)]
+struct Placed {
+    turn: Turn,
+    directories: HashSet<WatchDescriptor>,
 }
 
 /// Who is interested in which of its names: most are in the same ones.
@@ -91,16 +111,25 @@ impl Watches {
         Self {
             inotify: inotify.ok(),
             state: Mutex::default(),
+            turn: AtomicU64::default(),
             changed,
             changes: Mutex::new(Some(inbox)),
         }
     }
 
-    /// Watches for a sandbox what it is to watch from now on. May take as long
-    /// as a user's file system likes.
-    pub(super) fn place(&self, sandbox: &str, watches: Vec<Watch>) {
+    /// The turn of what is to be watched from now on.
+    pub(super) fn turn(&self) -> Turn {
+        Turn(self.turn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Watches for a sandbox what it is to watch from `turn` on. May take as
+    /// long as a user's file system likes.
+    pub(super) fn place(&self, sandbox: &str, turn: Turn, watches: Vec<Watch>) {
         let Some(inotify) = &self.inotify else { return };
         let sandbox: Arc<str> = sandbox.into();
+        if !self.lock().begin(&sandbox, turn) {
+            return;
+        }
         // A directory may be seen at several places.
         let mut placed: HashMap<_, BTreeSet<OsString>> = HashMap::new();
         let mut missed = false;
@@ -109,6 +138,13 @@ impl Watches {
             let added = add(inotify, &watch.file);
             let mut state = self.lock();
             state.placing -= 1;
+            if !state.is_at(&sandbox, turn) {
+                if let Ok(at) = added {
+                    state.directories.entry(at).or_default();
+                }
+                state.release(inotify, &sandbox, HashSet::new());
+                return;
+            }
             match added {
                 Ok(at) if state.has_room(at) => {
                     let names = placed.entry(at).or_default();
@@ -118,17 +154,24 @@ impl Watches {
                 Ok(at) => {
                     // Nobody uses it.
                     let _ = inotify.rm_watch(at);
-                    state.say_full(&watch, "the daemon watches no more than 16384");
+                    state.say_unwatched(&watch, TOO_MANY);
                 }
-                Err(errno) => state.say_full(&watch, errno.desc()),
+                Err(Errno::ENOSPC) => state.say_unwatched(&watch, TOO_FEW),
+                Err(errno) => state.say_unwatched(&watch, errno.desc()),
             }
             drop(state);
             missed |= has_changed(&watch);
         }
         let mut state = self.lock();
-        let placed = placed.into_keys().collect();
-        let before = state.sandboxes.insert(sandbox.clone(), placed);
-        state.release(inotify, &sandbox, before.unwrap_or_default());
+        if !state.is_at(&sandbox, turn) {
+            return;
+        }
+        let directories = placed.into_keys().collect();
+        let before = state
+            .sandboxes
+            .insert(sandbox.clone(), Placed { turn, directories });
+        let before = before.unwrap_or_default().directories;
+        state.release(inotify, &sandbox, before);
         drop(state);
         if missed {
             // Who listens ends with the daemon.
@@ -140,8 +183,8 @@ impl Watches {
     pub(super) fn forget(&self, sandbox: &str) {
         let Some(inotify) = &self.inotify else { return };
         let mut state = self.lock();
-        if let Some(directories) = state.sandboxes.remove(sandbox) {
-            state.release(inotify, sandbox, directories);
+        if let Some(placed) = state.sandboxes.remove(sandbox) {
+            state.release(inotify, sandbox, placed.directories);
         }
     }
 
@@ -198,7 +241,24 @@ impl State {
         self.directories.len() < MAX_DIRECTORIES || self.directories.contains_key(&at)
     }
 
+    /// Whether it is not too late to place watches.
+    fn begin(&mut self, sandbox: &Arc<str>, turn: Turn) -> bool {
+        let placed = self.sandboxes.entry(sandbox.clone()).or_default();
+        placed.turn = placed.turn.max(turn);
+        placed.turn == turn
+    }
+
+    /// Whether neither a later turn has begun nor the sandbox is gone.
+    fn is_at(&self, sandbox: &str, turn: Turn) -> bool {
+        let placed = self.sandboxes.get(sandbox);
+        placed.is_some_and(|placed| placed.turn == turn)
+    }
+
     fn note(&mut self, at: WatchDescriptor, sandbox: &Arc<str>, names: BTreeSet<OsString>) {
+        // At once, for whoever comes later to release.
+        if let Some(placed) = self.sandboxes.get_mut(sandbox) {
+            placed.directories.insert(at);
+        }
         let directory = self.directories.entry(at).or_default();
         directory.forget(sandbox);
         let names = Arc::new(names);
@@ -210,7 +270,7 @@ impl State {
     fn release(&mut self, inotify: &Inotify, sandbox: &str, directories: HashSet<WatchDescriptor>) {
         for at in directories {
             let kept = self.sandboxes.get(sandbox);
-            if kept.is_some_and(|kept| kept.contains(&at)) {
+            if kept.is_some_and(|kept| kept.directories.contains(&at)) {
                 continue;
             }
             if let Some(directory) = self.directories.get_mut(&at) {
@@ -232,13 +292,13 @@ impl State {
     }
 
     /// Says once that not everything is watched.
-    fn say_full(&mut self, watch: &Watch, why: &str) {
-        if !self.full {
-            self.full = true;
+    fn say_unwatched(&mut self, watch: &Watch, why: &str) {
+        if !self.said {
+            self.said = true;
             tracing::error!(
                 path = %watch.path.display(),
                 why,
-                "cannot watch a directory: what appears at denied places in it stays hidden; raise `fs.inotify.max_user_watches`"
+                "cannot watch a directory: what appears at denied places in it stays hidden"
             );
         }
     }
@@ -288,8 +348,16 @@ mod tests {
     fn who_asked_for_a_name_is_told_when_it_comes_and_goes() {
         let home = tempfile::tempdir().unwrap();
         let watches = Watches::new();
-        watches.place("one", vec![watch(home.path(), &[("a", false)])]);
-        watches.place("other", vec![watch(home.path(), &[("b", false)])]);
+        watches.place(
+            "one",
+            watches.turn(),
+            vec![watch(home.path(), &[("a", false)])],
+        );
+        watches.place(
+            "other",
+            watches.turn(),
+            vec![watch(home.path(), &[("b", false)])],
+        );
         fs::write(home.path().join("c"), "").unwrap();
         assert_eq!(watches.read(), these(&[]));
         fs::write(home.path().join("a"), "").unwrap();
@@ -309,10 +377,44 @@ mod tests {
         let watches = Watches::new();
         let mut changes = watches.changes().unwrap();
         fs::write(home.path().join("a"), "").unwrap();
-        watches.place("one", vec![watch(home.path(), &[("a", true)])]);
+        watches.place(
+            "one",
+            watches.turn(),
+            vec![watch(home.path(), &[("a", true)])],
+        );
         assert!(changes.try_recv().is_err());
-        watches.place("one", vec![watch(home.path(), &[("a", false)])]);
+        watches.place(
+            "one",
+            watches.turn(),
+            vec![watch(home.path(), &[("a", false)])],
+        );
         assert_eq!(changes.try_recv().unwrap(), "one");
+    }
+
+    #[test]
+    fn an_earlier_list_does_not_take_the_place_of_a_later_one() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        let (earlier, later) = (watches.turn(), watches.turn());
+        watches.place("one", later, vec![watch(home.path(), &[("a", false)])]);
+        watches.place("one", earlier, Vec::new());
+        fs::write(home.path().join("a"), "").unwrap();
+        assert_eq!(watches.read(), these(&["one"]));
+    }
+
+    #[test]
+    fn what_an_earlier_list_was_placing_goes_with_the_later_one() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        let inotify = watches.inotify.as_ref().unwrap();
+        let (earlier, later) = (watches.turn(), watches.turn());
+        let one: Arc<str> = "one".into();
+        assert!(watches.lock().begin(&one, earlier));
+        let at = add(inotify, &watch(home.path(), &[]).file).unwrap();
+        watches.lock().note(at, &one, BTreeSet::new());
+        watches.place("one", later, Vec::new());
+        assert!(!watches.lock().is_at("one", earlier));
+        assert_eq!(watches.lock().directories.len(), 0);
     }
 
     #[test]
@@ -320,10 +422,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let watches = Watches::new();
         for sandbox in ["one", "other"] {
-            watches.place(sandbox, vec![watch(home.path(), &[("a", false)])]);
+            watches.place(
+                sandbox,
+                watches.turn(),
+                vec![watch(home.path(), &[("a", false)])],
+            );
         }
         assert_eq!(watches.lock().directories.len(), 1);
-        watches.place("one", Vec::new());
+        watches.place("one", watches.turn(), Vec::new());
         assert_eq!(watches.lock().directories.len(), 1);
         watches.forget("other");
         assert_eq!(watches.lock().directories.len(), 0);
