@@ -329,11 +329,12 @@ fn write_procs(procs: &Path, pid: u32) -> Result<(), EnrollError> {
 /// next one names nobody who is new.
 fn processes() -> Result<(BTreeMap<u32, ProcessStat>, bool), EnrollError> {
     let mut table: BTreeMap<u32, ProcessStat> = BTreeMap::new();
+    let mut known = BTreeSet::new();
     for _ in 0..LISTS {
         let mut whole = true;
         for pid in list()? {
             // Whoever is orphaned has another parent by now.
-            if descends(pid, &table) {
+            if descends(pid, &table, &mut known) {
                 continue;
             }
             whole = false;
@@ -352,20 +353,32 @@ fn processes() -> Result<(BTreeMap<u32, ProcessStat>, bool), EnrollError> {
 const INIT: u32 = 1;
 const KTHREADD: u32 = 2;
 
-/// Whether all ancestors of a process are in the table.
-fn descends(pid: u32, table: &BTreeMap<u32, ProcessStat>) -> bool {
+/// Whether all ancestors of a process are in the table. Those of `known` are,
+/// which spares the way up in a long line of descent.
+fn descends(pid: u32, table: &BTreeMap<u32, ProcessStat>, known: &mut BTreeSet<u32>) -> bool {
+    let mut line = Vec::new();
     let mut pid = pid;
-    // No more than there are: numbers are used again.
-    for _ in 0..=table.len() {
-        match table.get(&pid) {
-            None => return false,
+    while !known.contains(&pid) {
+        let Some(stat) = table.get(&pid) else {
+            return false;
+        };
+        line.push(pid);
+        // No more than there are: numbers are used again.
+        if line.len() > table.len() {
+            return false;
+        }
+        if stat.parent == 0 {
             // Those two have none, and nobody else: 0 is also what the kernel says of
             // a process that has just ended, whose children are another's by now.
-            Some(stat) if stat.parent == 0 => return matches!(pid, INIT | KTHREADD),
-            Some(stat) => pid = stat.parent,
+            if !matches!(pid, INIT | KTHREADD) {
+                return false;
+            }
+            break;
         }
+        pid = stat.parent;
     }
-    false
+    known.extend(line);
+    true
 }
 
 /// The numbers of processes.
@@ -429,17 +442,26 @@ mod tests {
     #[test]
     fn who_has_an_ancestor_that_is_not_in_the_table_is_not_known() {
         let table = BTreeMap::from([(1, stat(0)), (5, stat(1)), (8, stat(7)), (9, stat(8))]);
-        assert!(descends(5, &table));
-        assert!(!descends(9, &table));
-        assert!(!descends(7, &table));
+        let mut known = BTreeSet::new();
+        assert!(descends(5, &table, &mut known));
+        assert!(!descends(9, &table, &mut known));
+        assert!(!descends(7, &table, &mut known));
+        assert_eq!(known, BTreeSet::from([1, 5]));
     }
 
     #[test]
     fn who_is_the_child_of_one_that_has_just_ended_is_not_known() {
         let table = BTreeMap::from([(1, stat(0)), (5, stat(1)), (7, stat(0)), (8, stat(7))]);
-        assert!(descends(5, &table));
-        assert!(!descends(7, &table));
-        assert!(!descends(8, &table));
+        let mut known = BTreeSet::new();
+        assert!(descends(5, &table, &mut known));
+        assert!(!descends(7, &table, &mut known));
+        assert!(!descends(8, &table, &mut known));
+    }
+
+    #[test]
+    fn parents_that_go_round_end() {
+        let table = BTreeMap::from([(1, stat(0)), (5, stat(6)), (6, stat(5))]);
+        assert!(!descends(5, &table, &mut BTreeSet::new()));
     }
 
     #[test]
