@@ -2,26 +2,28 @@
 
 mod anchors;
 mod devices;
+mod doubtful;
 mod held;
 mod network;
 mod overlays;
 mod patterns;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     rc::Rc,
 };
 
+use doubtful::Doubtful;
 use sandbox_common::{
     Fold, Identity, Key, NAME_BYTES, Value, bits, builtin, folds, header, kind, name_hash,
 };
 
 use super::{
     Compiled, KernelError, Watch,
-    tree::{Chain, End, Found, Identify, Link, Node, Tree},
+    tree::{Chain, End, Found, Identify, Node, Tree},
 };
 use crate::{
     policy::{Access, Listen, Mode, NetworkMode, Place, Policy},
@@ -62,7 +64,7 @@ pub fn compile(
         seed,
         entries: BTreeMap::new(),
         ruled: BTreeMap::new(),
-        directories: Vec::new(),
+        directories: BTreeSet::new(),
         watched: BTreeMap::new(),
     };
     let mut found = compiler.find(policy)?;
@@ -125,14 +127,6 @@ struct Ruled<'p> {
     found: Found,
 }
 
-impl Ruled<'_> {
-    /// Whether a link on the path lies in one of these places.
-    fn is_through(&self, places: &[PathBuf]) -> bool {
-        let mut links = self.found.links.iter().filter_map(Link::path);
-        links.any(|link| places.iter().any(|place| link.starts_with(place)))
-    }
-}
-
 struct Compiler<'a> {
     tree: Tree<'a>,
     seed: u64,
@@ -141,7 +135,7 @@ struct Compiler<'a> {
     ruled: BTreeMap<PathBuf, (u32, u32)>,
     /// Directories with a rule, mounts' roots included: patterns of a directory
     /// above have to be repeated there, because a walk ends there.
-    directories: Vec<(PathBuf, Identity)>,
+    directories: BTreeSet<(PathBuf, Identity)>,
     /// What would make the rules others, by directory.
     watched: BTreeMap<PathBuf, Watch>,
 }
@@ -167,12 +161,13 @@ impl Compiler<'_> {
     /// who filled the workspace, may have made come last: they take rights away
     /// from what the link leads to and never give any.
     fn paths(&mut self, policy: &Policy, places: &[Ruled<'_>]) -> Result<(), KernelError> {
-        let doubtful = doubtful(policy, places);
+        let doubtful = Doubtful::new(policy, places);
         for path in &policy.network.unix {
             self.unix(path, &doubtful)?;
         }
-        let (taken, given): (Vec<_>, Vec<_>) =
-            places.iter().partition(|place| place.is_through(&doubtful));
+        let (taken, given): (Vec<_>, Vec<_>) = places
+            .iter()
+            .partition(|place| doubtful.lead_to(&place.found));
         for place in &given {
             let rights = rights(place.access);
             self.ruled
@@ -319,7 +314,7 @@ impl Compiler<'_> {
         self.rule(file.identity, rights, id);
         self.shield(parents, id);
         if file.is_directory() {
-            self.directories.push((file.path.clone(), file.identity));
+            self.directories.insert((file.path.clone(), file.identity));
             // What may be worked in may not be moved away. Nothing else may be
             // either, and what is denied is not to be seen for that.
             if rights & bits::WRITE != 0 {
@@ -362,7 +357,7 @@ impl Compiler<'_> {
     fn guard(&mut self, parent: &Node, name: &OsStr, rights: u32, id: u32) {
         self.mark(parent.identity, bits::NAMES, 0);
         self.directories
-            .push((parent.path.clone(), parent.identity));
+            .insert((parent.path.clone(), parent.identity));
         let key = self.name(parent, name);
         narrow(self.entries.entry(key).or_default(), rights, id);
     }
@@ -406,6 +401,7 @@ impl Compiler<'_> {
     /// ends there. Rules that name the same file come first.
     fn mounts(&mut self, mounts: &[Mount]) -> Result<(), KernelError> {
         let mut derived: BTreeMap<Identity, Value> = BTreeMap::new();
+        let seen = Seen::new(mounts);
         for mount in mounts {
             let End::Existing(file) = self.tree.find(&mount.point)?.end else {
                 continue;
@@ -420,9 +416,8 @@ impl Compiler<'_> {
                 .is_none_or(|value| value.bits & bits::RULED == 0)
             {
                 // What is mounted may be seen elsewhere too, below another rule.
-                let elsewhere = mounts.iter().filter_map(|other| elsewhere(mount, other));
                 let mut value = Value::default();
-                for place in std::iter::once(mount.point.clone()).chain(elsewhere) {
+                for place in std::iter::once(mount.point.clone()).chain(seen.elsewhere(mount)) {
                     let (rights, id) = self.nearest(&place);
                     narrow(&mut value, rights, id);
                 }
@@ -435,7 +430,8 @@ impl Compiler<'_> {
                     value.rule,
                 );
             }
-            self.directories.push((mount.point.clone(), root.identity));
+            self.directories
+                .insert((mount.point.clone(), root.identity));
         }
         for (identity, value) in derived {
             self.rule(identity, value.bits, value.rule);
@@ -451,36 +447,31 @@ impl Compiler<'_> {
     }
 }
 
-/// Where links may be the sandbox's own, or of whoever filled the workspace:
-/// the workspace, and what may be written.
-fn doubtful(policy: &Policy, found: &[Ruled<'_>]) -> Vec<PathBuf> {
-    let mut places: Vec<PathBuf> = policy.workspace.iter().cloned().collect();
-    let writable: Vec<(&Ruled<'_>, &PathBuf)> = found
-        .iter()
-        .filter(|place| place.access == Access::Write)
-        .filter_map(|place| match &place.found.end {
-            End::Existing(file) => Some((place, &file.last()?.path)),
-            End::Missing { .. } => None,
-        })
-        .collect();
-    let direct = writable
-        .iter()
-        .filter(|(place, _)| place.found.links.is_empty());
-    places.extend(direct.map(|(_, path)| (*path).clone()));
-    let trusted: Vec<PathBuf> = writable
-        .iter()
-        .filter(|(place, _)| !place.is_through(&places))
-        .map(|(_, path)| (*path).clone())
-        .collect();
-    places.extend(trusted);
-    places
-}
+/// Mounts, by what their roots are.
+struct Seen<'a>(HashMap<(u32, &'a Path), Vec<&'a Mount>>);
 
-/// Where else a mount's root is seen: below the root of another mount.
-fn elsewhere(mount: &Mount, other: &Mount) -> Option<PathBuf> {
-    let below = mount.root.strip_prefix(&other.root).ok()?;
-    let strictly = mount.root != other.root;
-    (mount.dev == other.dev && strictly).then(|| other.point.join(below))
+impl<'a> Seen<'a> {
+    fn new(mounts: &'a [Mount]) -> Self {
+        let mut seen: HashMap<_, Vec<_>> = HashMap::new();
+        for mount in mounts {
+            let root = (mount.dev, mount.root.as_path());
+            seen.entry(root).or_default().push(mount);
+        }
+        Self(seen)
+    }
+
+    /// Where else a mount's root is seen: below the root of another mount.
+    fn elsewhere(&self, mount: &Mount) -> Vec<PathBuf> {
+        let above = mount.root.ancestors().skip(1);
+        let elsewhere = above.flat_map(|root| {
+            let others = self.0.get(&(mount.dev, root)).into_iter().flatten();
+            others.filter_map(move |other| {
+                let below = mount.root.strip_prefix(root).ok()?;
+                Some(other.point.join(below))
+            })
+        });
+        elsewhere.collect()
+    }
 }
 
 /// `name_hash` or `suffix_hash`.

@@ -78,7 +78,7 @@ impl Compiler<'_> {
             if ruled.is_none_or(|value| value.bits & bits::RULED == 0) {
                 self.rule(node.identity, anchor.allowed.0, anchor.allowed.1);
                 if node.is_directory() {
-                    self.directories.push((node.path.clone(), node.identity));
+                    self.directories.insert((node.path.clone(), node.identity));
                 }
             }
             if let Some(name) = node.path.file_name() {

@@ -1,17 +1,11 @@
 //! What may be reached without the proxy: addresses and Unix sockets.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::IpAddr, path::Path};
 
 use sandbox_common::{Key, Value, bits, kind};
 
-use super::Compiler;
-use crate::kernel::{
-    KernelError,
-    tree::{End, Link},
-};
+use super::{Compiler, Doubtful};
+use crate::kernel::{KernelError, tree::End};
 
 impl Compiler<'_> {
     /// An address; port 0: any.
@@ -48,10 +42,9 @@ impl Compiler<'_> {
     /// A Unix socket that may be connected to: its name in its directory, which
     /// a service that starts anew takes again. One that a link of the sandbox's
     /// own leads to is not what the policy means.
-    pub(super) fn unix(&mut self, path: &Path, doubtful: &[PathBuf]) -> Result<(), KernelError> {
+    pub(super) fn unix(&mut self, path: &Path, doubtful: &Doubtful) -> Result<(), KernelError> {
         let found = self.tree.find(path)?;
-        let mut links = found.links.iter().filter_map(Link::path);
-        let trusted = !links.any(|link| doubtful.iter().any(|place| link.starts_with(place)));
+        let trusted = !doubtful.lead_to(&found);
         let (parents, name) = match &found.end {
             End::Existing(chain) => match chain.split_last() {
                 Some((socket, parents)) => (parents, socket.path.file_name()),

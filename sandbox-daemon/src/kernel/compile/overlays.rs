@@ -2,7 +2,10 @@
 //! denied in the overlay, too. (What overlayfs itself does to its layers is let
 //! through, see `sandbox-ebpf/src/files/overlay.rs`.)
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use sandbox_common::{bits, builtin};
 
@@ -37,7 +40,7 @@ impl Compiler<'_> {
         mounts: &[Mount],
         places: &[Ruled<'_>],
     ) -> Result<(), KernelError> {
-        let denied: Vec<(PathBuf, u32)> = places
+        let denied: BTreeSet<(PathBuf, u32)> = places
             .iter()
             .filter(|place| place.access == Access::Deny)
             .filter_map(|place| Some((place.real()?, place.id)))
@@ -49,7 +52,8 @@ impl Compiler<'_> {
                     End::Missing { .. } => None,
                 };
                 let Some(layer) = layer else { continue };
-                for (path, id) in &denied {
+                let below = denied.range((layer.clone(), 0)..);
+                for (path, id) in below.take_while(|(path, _)| path.starts_with(&layer)) {
                     if let Ok(below) = path.strip_prefix(&layer)
                         && !below.as_os_str().is_empty()
                     {

@@ -39,7 +39,7 @@ impl Compiler<'_> {
                         let (rights, id) = self.nearest(&path);
                         self.rule(identity, rights, id);
                     }
-                    self.directories.push((path.clone(), identity));
+                    self.directories.insert((path.clone(), identity));
                     Some(path)
                 }
             };
@@ -80,8 +80,8 @@ impl Compiler<'_> {
     fn scoped(&mut self, scope: &Path, [plain, folded]: [Key; 2], rights: u32, id: u32) {
         let below: Vec<Identity> = self
             .directories
-            .iter()
-            .filter(|(path, _)| path.starts_with(scope))
+            .range((scope.to_owned(), Identity::default())..)
+            .take_while(|(path, _)| path.starts_with(scope))
             .map(|(_, identity)| *identity)
             .collect();
         for Identity {
