@@ -3,6 +3,8 @@
 
 mod btf;
 mod compile;
+mod error;
+mod filter;
 mod layout;
 mod pins;
 mod probe;
@@ -20,15 +22,16 @@ use std::{
 
 use aya::{
     Btf as AyaBtf, EbpfError, EbpfLoader, VerifierLogLevel,
-    maps::{Array, HashMap, HashOfMaps, MapData, MapError, RingBuf},
-    programs::ProgramError,
+    maps::{HashMap, HashOfMaps, MapData, MapError, RingBuf},
 };
 pub use btf::BtfError;
 pub use compile::{Circumstances, compile};
+pub use error::KernelError;
+use filter::{Filter, FilterMap};
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState, Wall};
-use sandbox_common::{Counters, FILTER_WORDS, Identity, Key, Lent, Value, filter_bits};
+use sandbox_common::{Counters, Identity, Key, Lent, Value};
 use tokio::io::Interest;
 
 use crate::sys::{self, Watched};
@@ -38,88 +41,6 @@ pub use tree::Identify;
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/sandboxd";
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sandbox-ebpf"));
-
-/// The remedy where the kernel lacks something, which is found by trying.
-const DOCTOR: &str = "\n\nhint: `sandbox doctor` says what this kernel lacks";
-
-/// What went wrong between daemon and kernel.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The kernel's types do not have what the programs need.
-    #[error(transparent)]
-    Btf(#[from] BtfError),
-    /// The object cannot be loaded: maps, relocations.
-    #[error("cannot load the kernel programs{DOCTOR}")]
-    Maps(#[source] Box<EbpfError>),
-    /// The object that was built in lacks something.
-    #[error("the built-in object has no usable `{0}`")]
-    Object(&'static str),
-    /// The verifier, or a policy of the machine, refused a program.
-    #[error("the kernel refuses the program `{program}`{DOCTOR}")]
-    Load {
-        /// Which.
-        program: &'static str,
-        /// Why, with the verifier's log.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Loaded, but not attached.
-    #[error("cannot attach the program `{program}`{DOCTOR}")]
-    Attach {
-        /// Which.
-        program: &'static str,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A map operation failed.
-    #[error("cannot {action}")]
-    Map {
-        /// For example "install a policy".
-        action: &'static str,
-        /// Why.
-        source: Box<MapError>,
-    },
-    /// The bpf file system.
-    #[error(
-        "cannot {action} at `{path}`\n\nhint: a bpf file system is needed at `/sys/fs/bpf`: `mount -t bpf bpf /sys/fs/bpf`"
-    )]
-    Pin {
-        /// For example "pin a link".
-        action: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The event buffer was taken already, or cannot be polled.
-    #[error("cannot read events")]
-    Events(#[source] io::Error),
-    /// The key of names.
-    #[error("the kernel has no random numbers")]
-    Random(#[source] getrandom::Error),
-    /// A file's identity did not come back from the kernel.
-    #[error(
-        "the kernel did not say which file `{0}` is\n\nhint: sandboxd must run in the host's pid namespace"
-    )]
-    Unidentified(PathBuf),
-}
-
-impl KernelError {
-    /// Without aya's words around it, which are there also when the verifier
-    /// said nothing.
-    fn load(program: &'static str, error: ProgramError) -> Self {
-        let source = match error {
-            ProgramError::LoadError {
-                io_error,
-                verifier_log,
-            } => match verifier_log.to_string() {
-                log if log.is_empty() => io_error.into(),
-                log => format!("{io_error}\n{log}").into(),
-            },
-            other => other.into(),
-        };
-        Self::Load { program, source }
-    }
-}
 
 /// What the programs are told before they are loaded.
 pub struct Options<'a> {
@@ -276,33 +197,16 @@ impl Kernel {
         for (key, value) in &compiled.entries {
             rules.insert(key, value, 0).map_err(map("fill a policy"))?;
         }
-        let State {
-            policies,
-            adopted,
-            filter,
-            ..
-        } = &mut *self.state();
+        let mut state = self.state();
         // The filter first: a file that it does not know has no rule.
-        let bits = filter.raise(&compiled.entries)?;
-        for earlier in &mut *adopted {
-            let mut words = earlier.filter.get(&0, 0).map_err(map("read the filter"))?;
-            for bit in &bits {
-                words[*bit as usize / 64] |= 1 << (bit % 64);
-            }
-            earlier
-                .filter
-                .set(0, words, 0)
-                .map_err(map("write the filter"))?;
-            earlier
-                .policies
-                .insert(sandbox, &rules, 0)
-                .map_err(map("install a policy"))?;
+        let bits = state.filter.raise(&compiled.entries)?;
+        let installed = state.insert(sandbox, &rules, &bits);
+        if let Err(error) = installed {
+            state.filter.lower(&bits)?;
+            return Err(error);
         }
-        policies
-            .insert(sandbox, &rules, 0)
-            .map_err(map("install a policy"))?;
         // Nobody reads a replaced policy any more.
-        filter.assign(sandbox, bits)
+        state.filter.assign(sandbox, bits)
     }
 
     /// Forgets a sandbox; processes that were still in it would be refused
@@ -426,6 +330,34 @@ impl Kernel {
     }
 }
 
+impl State {
+    /// Puts rules in force, first under the programs of earlier daemons.
+    fn insert(
+        &mut self,
+        sandbox: u64,
+        rules: &HashMap<MapData, Key, Value>,
+        bits: &[u32],
+    ) -> Result<(), KernelError> {
+        for earlier in &mut self.adopted {
+            let mut words = earlier.filter.get(&0, 0).map_err(map("read the filter"))?;
+            for bit in bits {
+                words[*bit as usize / 64] |= 1 << (bit % 64);
+            }
+            earlier
+                .filter
+                .set(0, words, 0)
+                .map_err(map("write the filter"))?;
+            earlier
+                .policies
+                .insert(sandbox, rules, 0)
+                .map_err(map("install a policy"))?;
+        }
+        self.policies
+            .insert(sandbox, rules, 0)
+            .map_err(map("install a policy"))
+    }
+}
+
 impl Identify for Kernel {
     fn identify(&self, file: &OwnedFd) -> Result<Identity, KernelError> {
         Self::identify(self, file)
@@ -464,90 +396,6 @@ impl EventSource {
                 self.kept.push(record.to_vec());
             }
         }
-    }
-}
-
-/// The filter of all policies, with a count for every bit.
-struct Filter {
-    map: FilterMap,
-    words: Box<[u64; FILTER_WORDS]>,
-    counts: std::collections::HashMap<u32, u32>,
-    /// The bits of each sandbox's policy.
-    bits: std::collections::HashMap<u64, Vec<u32>>,
-}
-
-/// One value, so that programs find it once and then index into it.
-type FilterMap = Array<MapData, [u64; FILTER_WORDS]>;
-
-impl Filter {
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "64 KiB, which is how the map's value is passed as well"
-    )]
-    fn new(map: FilterMap) -> Self {
-        Self {
-            map,
-            words: Box::new([0; FILTER_WORDS]),
-            counts: std::collections::HashMap::new(),
-            bits: std::collections::HashMap::new(),
-        }
-    }
-
-    /// Takes over the bits of an earlier filter, for good: whose they are is
-    /// not known.
-    fn adopt(&mut self, earlier: &FilterMap) -> Result<(), KernelError> {
-        let words = earlier.get(&0, 0).map_err(map("read the filter"))?;
-        for (word, at) in words.iter().zip(0..) {
-            for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
-                self.add(at * 64 + bit);
-            }
-        }
-        self.write()
-    }
-
-    /// Sets the bits of a policy.
-    fn raise(&mut self, entries: &[(Key, Value)]) -> Result<Vec<u32>, KernelError> {
-        let bits: Vec<u32> = entries
-            .iter()
-            .flat_map(|(key, value)| filter_bits(key, value))
-            .collect();
-        for bit in &bits {
-            self.add(*bit);
-        }
-        self.write()?;
-        Ok(bits)
-    }
-
-    /// Says whose bits they are, in the place of those before.
-    fn assign(&mut self, sandbox: u64, bits: Vec<u32>) -> Result<(), KernelError> {
-        let before = if bits.is_empty() {
-            self.bits.remove(&sandbox)
-        } else {
-            self.bits.insert(sandbox, bits)
-        };
-        for bit in before.unwrap_or_default() {
-            if let Some(count) = self.counts.get_mut(&bit) {
-                *count -= 1;
-                if *count == 0 {
-                    self.counts.remove(&bit);
-                    self.words[bit as usize / 64] &= !(1 << (bit % 64));
-                }
-            }
-        }
-        self.write()
-    }
-
-    fn add(&mut self, bit: u32) {
-        *self.counts.entry(bit).or_default() += 1;
-        self.words[bit as usize / 64] |= 1 << (bit % 64);
-    }
-
-    /// In one piece. A program that reads meanwhile sees each word as it was or
-    /// as it will be, and those of the policies in force do not change.
-    fn write(&mut self) -> Result<(), KernelError> {
-        self.map
-            .set(0, *self.words, 0)
-            .map_err(map("write the filter"))
     }
 }
 
