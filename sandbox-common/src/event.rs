@@ -95,12 +95,8 @@ words! {
         Ioctl = 21 "ioctl",
         /// fcntl(2).
         Fcntl = 22 "fcntl",
-        /// execve(2) of a file that was open already.
-        Exec = 23 "exec",
         /// inotify(7), fanotify(7), `F_NOTIFY`.
         Watch = 24 "watch",
-        /// mmap(2).
-        Map = 25 "mmap",
         /// A descriptor that another process sent.
         Receive = 26 "receive",
         /// bind(2).

@@ -20,8 +20,6 @@ pub mod kind {
     pub const PATTERN: u32 = 3;
     /// The same for what follows the last dot of a name, with the dot.
     pub const SUFFIX: u32 = 4;
-    /// A file system by magic number, in `extra`.
-    pub const FILESYSTEM: u32 = 5;
     /// An IPv4 destination: `dev` = address, `ino` = port (0: any), both as
     /// in the packet.
     pub const NET4: u32 = 6;

@@ -14,9 +14,6 @@ use super::{KernelError, btf::Btf};
 pub enum Class {
     /// The boundary: the daemon refuses to start.
     Required,
-    /// Without it something is missing that is no way out, which is said: an
-    /// event, a better error.
-    Recommended,
     /// A road that only some kernels have: loaded where the kernel has it.
     Optional,
 }

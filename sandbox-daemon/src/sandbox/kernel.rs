@@ -115,7 +115,6 @@ fn hook(hook: &kernel::HookState) -> HookState {
         loaded: hook.loaded,
         class: match hook.class {
             Class::Required => "required",
-            Class::Recommended => "recommended",
             Class::Optional => "optional",
         },
         verified_instructions: hook.verified_instructions,
