@@ -66,10 +66,7 @@ impl Destination {
 #[inline(never)]
 pub extern "C" fn event_file(refusal: *const Refusal) -> i32 {
     // SAFETY: the callers' own.
-    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
-        return 0;
-    };
-    let Some(counters) = admit(refusal.exec) else {
+    let Some((refusal, counters)) = (unsafe { admitted(refusal) }) else {
         return 0;
     };
     placed(refusal, counters, Object::File, refusal.target)
@@ -80,10 +77,7 @@ pub extern "C" fn event_file(refusal: *const Refusal) -> i32 {
 #[inline(never)]
 pub extern "C" fn event_unix(refusal: *const Refusal) -> i32 {
     // SAFETY: the callers' own.
-    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
-        return 0;
-    };
-    let Some(counters) = admit(refusal.exec) else {
+    let Some((refusal, counters)) = (unsafe { admitted(refusal) }) else {
         return 0;
     };
     let dentry = probe::unix_dentry(refusal.target);
@@ -114,10 +108,7 @@ pub extern "C" fn event_unix(refusal: *const Refusal) -> i32 {
 #[inline(never)]
 pub extern "C" fn event_process(refusal: *const Refusal) -> i32 {
     // SAFETY: the callers' own.
-    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
-        return 0;
-    };
-    let Some(counters) = admit(refusal.exec) else {
+    let Some((refusal, counters)) = (unsafe { admitted(refusal) }) else {
         return 0;
     };
     let Some(mut entry) = EVENTS.reserve_untyped::<ProcessEvent>(0) else {
@@ -140,10 +131,7 @@ pub extern "C" fn event_process(refusal: *const Refusal) -> i32 {
 #[inline(never)]
 pub extern "C" fn event_facility(refusal: *const Refusal) -> i32 {
     // SAFETY: the callers' own.
-    let Some(refusal) = (unsafe { refusal.as_ref() }) else {
-        return 0;
-    };
-    let Some(counters) = admit(refusal.exec) else {
+    let Some((refusal, counters)) = (unsafe { admitted(refusal) }) else {
         return 0;
     };
     let Some(mut entry) = EVENTS.reserve_untyped::<FacilityEvent>(0) else {
@@ -205,11 +193,11 @@ pub extern "C" fn event_packet(refusal: *const Refusal, destination: *const Dest
 #[inline(always)]
 fn destined<const TASK: bool>(refusal: *const Refusal, destination: *const Destination) -> i32 {
     // SAFETY: the callers' own. The verifier wants the question asked.
-    let (Some(refusal), Some(destination)) = (unsafe { (refusal.as_ref(), destination.as_ref()) })
-    else {
+    let Some(destination) = (unsafe { destination.as_ref() }) else {
         return 0;
     };
-    let Some(counters) = admit(refusal.exec) else {
+    // SAFETY: likewise.
+    let Some((refusal, counters)) = (unsafe { admitted(refusal) }) else {
         return 0;
     };
     let Some(mut entry) = EVENTS.reserve_untyped::<NetEvent>(0) else {
@@ -321,6 +309,18 @@ unsafe fn path<const SIZE: usize>(to: *mut u8, dentry: u64) -> (u32, bool) {
         dentry = parent;
     }
     (used as u32, false)
+}
+
+/// A refusal that is to have an event, and what counts it.
+///
+/// # Safety
+///
+/// `refusal` must be null, which the verifier thinks possible, or valid.
+#[inline(always)]
+unsafe fn admitted<'r>(refusal: *const Refusal) -> Option<(&'r Refusal, *mut Counters)> {
+    // SAFETY: by contract.
+    let refusal = unsafe { refusal.as_ref() }?;
+    Some((refusal, admit(refusal.exec)?))
 }
 
 /// Counts a refusal and takes a token for its event; none: over its rate.

@@ -72,11 +72,7 @@ pub fn opens(member: &Member, dentry: Dentry, inode: Inode) -> bool {
         }) {
             return true;
         }
-        Key {
-            kind: kind::TERMINALS,
-            dev: dentry.super_block().dev(),
-            ..Key::ZERO
-        }
+        own(dentry.super_block().dev())
     } else {
         Key {
             kind: kind::DEVICE,
@@ -87,16 +83,28 @@ pub fn opens(member: &Member, dentry: Dentry, inode: Inode) -> bool {
     lookup(member.rules, &key).is_some()
 }
 
-/// Takes note of who makes a pseudo-terminal, of everybody: a slave's number is
-/// used again.
+/// The key of a devpts that is the sandbox's own.
+#[inline(always)]
+fn own(dev: u32) -> Key {
+    Key {
+        kind: kind::TERMINALS,
+        dev,
+        ..Key::ZERO
+    }
+}
+
+/// Takes note of who makes a pseudo-terminal of the host's, of everybody: a
+/// slave's number is used again. There is room for all that a devpts may have.
 #[inline(always)]
 pub fn note(file: File, command: u32) {
     if command != TIOCSPTLCK || file.dentry().inode().rdev() != PTMX {
         return;
     }
     let dentry = probe::slave(file.raw());
-    let key = slave(probe::dev(dentry), probe::inode(dentry).0);
+    let dev = probe::dev(dentry);
+    let key = slave(dev, probe::inode(dentry).0);
     match member::current() {
+        Who::Inside(member) if lookup(member.rules, &own(dev)).is_some() => {}
         Who::Inside(member) => {
             let _ = TERMINALS.insert(key, member.sandbox, 0);
         }
