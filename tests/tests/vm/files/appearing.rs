@@ -2,10 +2,9 @@
 
 use std::{fs, os::unix::fs::chown, path::Path};
 
-use sandbox_daemon::proto::Start;
-
+use super::asked::{Asked, becomes};
 use crate::{
-    client::{self, Client},
+    client,
     expect::{attack, check},
     ground::{self, GROUND, WORK},
     host::{self, DEV},
@@ -37,57 +36,6 @@ fn write(name: &str, content: &str) {
     fs::write(&path, format!("{content}\n")).unwrap();
     let chown = host::command(0, &["chown", "-R", "1000:1000", &at("")]).status();
     assert!(chown.unwrap().success());
-}
-
-async fn answer(client: &mut Client, sandbox: &str, step: &[&'static str]) -> String {
-    let start = Start {
-        cwd: GROUND.into(),
-        ..client::start_in(sandbox, &client::attacker(&[step]))
-    };
-    client::run(client, start).await.lines().concat()
-}
-
-/// Asks until it is so; until then it is refused.
-async fn becomes(client: &mut Client, sandbox: &str, step: &[&'static str], expected: &str) {
-    for _ in 0..60 {
-        let answer = answer(client, sandbox, step).await;
-        if answer == expected {
-            return;
-        }
-        assert!(
-            ["ENOENT", "EACCES"].contains(&answer.as_str()),
-            "{step:?}: {answer}"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("{step:?} never came to `{expected}`");
-}
-
-/// A sandbox on the ground, asked by one step after the other.
-struct Asked {
-    client: Client,
-    sandbox: String,
-}
-
-impl Asked {
-    async fn begin() -> Self {
-        let mut client = client::root().await;
-        let sandbox = client::create(&mut client, ground::spec(DEV)).await.id;
-        Self { client, sandbox }
-    }
-
-    async fn is(&mut self, step: &[&'static str], expected: &str) {
-        let answer = answer(&mut self.client, &self.sandbox, step).await;
-        assert_eq!(answer, expected, "{step:?}");
-    }
-
-    async fn becomes(&mut self, step: &[&'static str], expected: &str) {
-        becomes(&mut self.client, &self.sandbox, step, expected).await;
-    }
-
-    async fn end(mut self) {
-        client::delete(&mut self.client, &self.sandbox).await;
-    }
 }
 
 async fn what_is_below_a_missing_directory_is_hidden_and_the_rest_comes_to_be_there() {

@@ -1,6 +1,7 @@
 //! Attacks on the file wall.
 
 mod appearing;
+mod asked;
 mod control;
 mod devices;
 mod filesystems;
