@@ -73,7 +73,8 @@ pub fn compile(
         None => anchors::own(&found),
     };
     found.retain(|place| place.access != Access::Read || !own.contains(&place.id));
-    compiler.paths(policy, &found)?;
+    let doubtful = Doubtful::new(policy, &found);
+    compiler.paths(policy, &found, &doubtful)?;
     compiler.mounts(mounts)?;
     compiler.overlays(mounts, &found)?;
     compiler.anchors(&found);
@@ -93,7 +94,7 @@ pub fn compile(
     if policy.scope.user_namespaces {
         flags |= header::USER_NAMESPACES;
     }
-    compiler.devices(policy, mounts);
+    compiler.devices(policy, mounts, &doubtful)?;
     for direct in &policy.network.direct {
         compiler.direct(direct.address, direct.port.unwrap_or(0));
     }
@@ -160,10 +161,14 @@ impl Compiler<'_> {
     /// The rules. Those that lead through a symbolic link which the sandbox, or
     /// who filled the workspace, may have made come last: they take rights away
     /// from what the link leads to and never give any.
-    fn paths(&mut self, policy: &Policy, places: &[Ruled<'_>]) -> Result<(), KernelError> {
-        let doubtful = Doubtful::new(policy, places);
+    fn paths(
+        &mut self,
+        policy: &Policy,
+        places: &[Ruled<'_>],
+        doubtful: &Doubtful,
+    ) -> Result<(), KernelError> {
         for path in &policy.network.unix {
-            self.unix(path, &doubtful)?;
+            self.unix(path, doubtful)?;
         }
         let (taken, given): (Vec<_>, Vec<_>) = places
             .iter()

@@ -433,3 +433,21 @@ fn devices_are_opened_by_number_and_terminals_by_file_system() {
         .collect();
     assert_eq!(found, [(kind::DEVICE, 1 << 20 | 5), (kind::TERMINALS, 21)]);
 }
+
+#[test]
+fn a_link_in_the_workspace_opens_no_device() {
+    let mut case = Case::new();
+    fs::create_dir(case.at("work")).unwrap();
+    for link in ["work/device", "device"] {
+        symlink("/dev/zero", case.at(link)).unwrap();
+    }
+    case.workspace = Some(case.at("work"));
+    let opened = |case: &Case| case.compiled().keys().any(|key| key.kind == kind::DEVICE);
+    for (link, expected) in [("work/device", false), ("device", true)] {
+        case.devices = vec![Device {
+            path: case.at(link),
+            label: link.into(),
+        }];
+        assert_eq!(opened(&case), expected, "{link}");
+    }
+}

@@ -14,6 +14,7 @@ use nix::{
 };
 use sandbox_daemon::proto::{Right, Start};
 
+use super::asked::{answer, becomes};
 use crate::{
     client,
     enroll::{Attacker, enroll, request, until_ended},
@@ -27,6 +28,7 @@ crate::trials![
     a_device_is_known_by_its_number_wherever_its_node_lies,
     no_device_is_made,
     a_policy_opens_a_device_by_name,
+    a_device_that_comes_later_is_opened,
     devices_that_everybody_has_work,
     the_users_other_terminals_are_not_there,
     an_enrolled_process_has_its_own_terminal_alone,
@@ -144,6 +146,30 @@ allow = ["/dev/ttyS0", "/dev/not-there"]
     let start = client::start(spec, &client::attacker(&steps));
     let ran = client::run(&mut client::root().await, start).await;
     compare(ROOT, &cases, &ran);
+}
+
+async fn a_device_that_comes_later_is_opened() {
+    const POLICY: &str = r#"
+version = 1
+name = "devices"
+[files]
+read = ["/"]
+write = ["@devices", "/dev/ttyS0"]
+[devices]
+allow = ["/dev/coming"]
+"#;
+    ground::make(ROOT);
+    let mut client = client::root().await;
+    let spec = client::spec(ROOT, client::policy(POLICY), "/srv");
+    let id = client::create(&mut client, spec).await.id;
+    let (same, step) = (["open", "/dev/ttyS0", "r"], ["open", "/dev/coming", "r"]);
+    assert_eq!(answer(&mut client, &id, &same).await, "EPERM");
+    assert_eq!(answer(&mut client, &id, &step).await, "ENOENT");
+    let number = fs::metadata("/dev/ttyS0").unwrap().rdev();
+    mknod("/dev/coming", SFlag::S_IFCHR, Mode::S_IRUSR, number).unwrap();
+    becomes(&mut client, &id, &step, "ok").await;
+    fs::remove_file("/dev/coming").unwrap();
+    client::delete(&mut client, &id).await;
 }
 
 async fn devices_that_everybody_has_work() {
