@@ -289,25 +289,24 @@ fn versions(info: &GetInfoResponse) -> Check {
 
 fn hooks(info: &GetInfoResponse) -> Check {
     const NAME: &str = "hooks loaded";
-    let missing: Vec<&str> = info
-        .hooks
-        .iter()
-        .filter(|hook| !hook.loaded && hook.class == "required")
-        .map(|hook| hook.name.as_str())
-        .collect();
-    match (info.hooks.len(), missing.as_slice()) {
-        (0, _) => Check::missing(
-            NAME,
-            "the daemon reports none",
-            "see its log: `journalctl -u sandboxd`",
-        ),
-        (count, []) => Check::met(NAME, format!("all {count}")),
-        (_, missing) => Check::missing(
-            NAME,
-            format!("without {}", missing.join(", ")),
-            "see its log: `journalctl -u sandboxd`",
-        ),
+    let loaded = info.hooks.iter().filter(|hook| hook.loaded).count();
+    let without = |class: &str| {
+        let hooks = info.hooks.iter();
+        let missing = hooks.filter(|hook| !hook.loaded && hook.class == class);
+        let names: Vec<&str> = missing.map(|hook| hook.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("without {class} {}", names.join(", ")))
+    };
+    let remedy = "see its log: `journalctl -u sandboxd`";
+    if info.hooks.is_empty() {
+        return Check::missing(NAME, "the daemon reports none", remedy);
     }
+    if let Some(missing) = without("required") {
+        return Check::missing(NAME, missing, remedy);
+    }
+    // What only some kernels have, others do not need.
+    let others = ["recommended", "optional"].into_iter().filter_map(without);
+    let detail: Vec<String> = [loaded.to_string()].into_iter().chain(others).collect();
+    Check::met(NAME, detail.join("; "))
 }
 
 #[cfg(test)]
@@ -358,20 +357,37 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_is_not_loaded_is_named() {
-        let hook = |name: &str, loaded| Hook {
+    fn a_hook_that_is_not_loaded_is_named_with_its_class() {
+        let hook = |name: &str, class: &str, loaded| Hook {
             name: name.into(),
             loaded,
-            class: "required".into(),
+            class: class.into(),
             ..Hook::default()
         };
         let mut info = GetInfoResponse {
-            hooks: vec![hook("file_open", true), hook("inode_link", true)],
+            hooks: vec![
+                hook("file_open", "required", true),
+                hook("inode_link", "required", true),
+                hook("file_truncate", "optional", true),
+                hook("key_alloc", "recommended", true),
+            ],
             ..GetInfoResponse::default()
         };
-        assert_eq!(hooks(&info).detail, "all 2");
+        assert_eq!(hooks(&info), Check::met("hooks loaded", "4"));
+        info.hooks[2].loaded = false;
+        let found = hooks(&info);
+        assert_eq!(found.detail, "3; without optional file_truncate");
+        info.hooks[3].loaded = false;
+        let found = hooks(&info);
+        assert_eq!(found.state, State::Met);
+        assert_eq!(
+            found.detail,
+            "2; without recommended key_alloc; without optional file_truncate"
+        );
         info.hooks[1].loaded = false;
-        assert_eq!(hooks(&info).detail, "without inode_link");
+        let found = hooks(&info);
+        assert_eq!(found.state, State::Missing);
+        assert_eq!(found.detail, "without required inode_link");
         info.hooks.clear();
         assert_eq!(hooks(&info).state, State::Missing);
     }

@@ -379,6 +379,8 @@ fn object(object: Option<&Object>) -> ObjectFields<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -475,5 +477,79 @@ mod tests {
         assert!(Sink::open(reading.as_raw_fd()).is_err());
         let writing = File::create("/dev/null").unwrap();
         assert!(Sink::open(writing.as_raw_fd()).is_ok());
+    }
+
+    /// The names in the first column of a row that `title` begins, and those in
+    /// its last; what stands in brackets are values.
+    fn documented(title: &str, column: usize) -> BTreeSet<String> {
+        let text = include_str!("../../../docs/events.md");
+        let rows = text.lines().filter(|row| row.starts_with(title));
+        let cells = rows.map(|row| row.trim_matches('|').split('|').nth(column).unwrap());
+        let mut names = BTreeSet::new();
+        for cell in cells {
+            let outside = cell.split('(').map(|part| {
+                let after = part.split_once(')').map(|(_, after)| after);
+                after.unwrap_or(part)
+            });
+            // Before the first bracket there is no value.
+            let outside: String = outside.collect();
+            let quoted = outside.split('`').skip(1).step_by(2);
+            names.extend(quoted.map(str::to_owned));
+        }
+        names
+    }
+
+    fn fields(events: &[Value]) -> BTreeSet<String> {
+        let keys = events.iter().flat_map(|event| event.as_object().unwrap());
+        let keys = keys.map(|(key, _)| key.clone());
+        keys.filter(|key| key != "type" && !key.ends_with("_base64"))
+            .collect()
+    }
+
+    #[test]
+    fn the_reference_has_every_field_of_every_event() {
+        let ends = [exited::Status::Code(3), exited::Status::Signal(9)];
+        let exited = ends.map(|status| {
+            parse(&proto::Exited {
+                status: Some(status),
+                ..proto::Exited::default()
+            })
+        });
+        let failed = parse(&CliError::ConnectionLost);
+        for (kind, events) in [
+            ("started", vec![parse(&proto::Started::default())]),
+            ("lost", vec![parse(&proto::Lost::default())]),
+            ("exited", exited.to_vec()),
+            ("failed", vec![failed]),
+            ("watching", vec![parse(&proto::Watching::default())]),
+        ] {
+            assert!(events.iter().all(|event| event["type"] == kind));
+            let title = format!("| `{kind}`");
+            assert_eq!(documented(&title, 2), fields(&events), "{kind}");
+        }
+        let objects = [
+            Object::Path("/x".into()),
+            Object::Address(String::new()),
+            Object::Host(String::new()),
+            Object::UnixSocket("/x".into()),
+            Object::TargetPid(1),
+            Object::Capability(String::new()),
+            Object::Facility(String::new()),
+        ];
+        let denials = objects.map(|object| {
+            parse(&proto::Denial {
+                object: Some(object),
+                ..proto::Denial::default()
+            })
+        });
+        // Its table is the second one.
+        let text = include_str!("../../../docs/events.md");
+        let (_, table) = text.split_once("## `denial`").unwrap();
+        let rows = table.lines().filter(|row| row.starts_with("| `"));
+        let names: BTreeSet<String> = rows
+            .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(names, fields(&denials));
     }
 }

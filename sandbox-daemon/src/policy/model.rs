@@ -77,6 +77,18 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// Whether it is a rule for names, and for this path's.
+    pub fn names(&self, path: &Path) -> bool {
+        let Self::Name { scope, pattern } = self else {
+            return false;
+        };
+        let within = scope.as_ref().is_none_or(|scope| path.starts_with(scope));
+        let name = path.file_name().unwrap_or_default();
+        within && pattern.matches(name.as_encoded_bytes())
+    }
+}
+
 /// One line about files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRule {

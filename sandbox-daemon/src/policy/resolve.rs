@@ -126,6 +126,14 @@ impl Rules {
         path.ancestors()
             .find_map(|it| self.get(&Place::Path(it.to_path_buf())))
     }
+
+    /// The rule that decides about a file of this path: one for names goes
+    /// before those of directories.
+    fn decides(&self, path: &Path) -> Option<&FileRule> {
+        let exact = self.get(&Place::Path(path.to_path_buf()));
+        let by_name = || self.list.iter().find(|rule| rule.place.names(path));
+        exact.or_else(by_name).or_else(|| self.nearest(path))
+    }
 }
 
 impl<'r, 'a> Resolver<'r, 'a> {
@@ -230,7 +238,8 @@ impl<'r, 'a> Resolver<'r, 'a> {
                         continue;
                     }
                 };
-                if let Some(old) = rules.get(&place)
+                if let Place::Path(exact) = &place
+                    && let Some(old) = rules.decides(exact)
                     && old.access == Access::Deny
                 {
                     let message = format!("`{}` is denied by rule `{}`", path.display(), old.label);

@@ -674,6 +674,21 @@ fn what_a_caller_adds_goes_before_what_is_allowed_and_not_before_what_is_denied(
         refused(&[], &["/home/dev/.ssh"]),
         "cannot add `/home/dev/.ssh`: `/home/dev/.ssh` is denied by rule `credentials`"
     );
+    // Nor what is below it, or is denied by its name.
+    assert_eq!(
+        refused(&["/home/dev/.ssh/id_ed25519"], &[]),
+        "cannot add `/home/dev/.ssh/id_ed25519`: \
+         `/home/dev/.ssh/id_ed25519` is denied by rule `credentials`"
+    );
+    let strict = shipped("strict").resolve(
+        &expansion(),
+        &Additions {
+            write: vec!["/home/dev/app/src/.env".into()],
+            ..Additions::default()
+        },
+    );
+    let message = strict.unwrap_err().0.remove(0).message;
+    assert!(message.ends_with("is denied by rule `dotenv`"), "{message}");
     assert!(refused(&["a"], &[]).contains("relative path"));
     assert!(refused(&["/a"], &["/a"]).contains("both"));
     let own = add(&[], &["/home/dev/app/.sandbox.toml"], None).unwrap();

@@ -555,3 +555,22 @@ async fn a_sandboxed_process_may_not_call_and_is_told_where_it_is() {
     };
     assert_eq!(sandbox, started.sandbox_id);
 }
+
+#[tokio::test]
+async fn the_health_service_says_that_it_serves() {
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    let daemon = Daemon::start().await;
+    let uri = format!("unix://{}", daemon.config.socket.display());
+    let channel = tonic::transport::Endpoint::from_shared(uri).unwrap();
+    let mut client = HealthClient::new(channel.connect().await.unwrap());
+    for service in ["", "sandbox.v1.Sandboxes"] {
+        let request = HealthCheckRequest {
+            service: service.into(),
+        };
+        let answer = client.check(request).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "`{service}`");
+    }
+    daemon.stop().await;
+}

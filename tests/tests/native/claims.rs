@@ -1,11 +1,15 @@
-//! The threat model names the test that closes each road: there is one of that
-//! name, and no road goes without.
+//! What the documents say that can be held against the sources: the test of
+//! each road of the threat model, commands, statuses, sets.
 
 use std::{
     collections::BTreeSet,
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
 };
+
+use clap::CommandFactory as _;
+use sandbox_daemon::cli::{self, Exit, args::Cli};
 
 /// Where tests are.
 const SOURCES: [&str; 4] = [
@@ -36,6 +40,101 @@ fn every_road_of_the_threat_model_is_closed_by_a_test_that_exists() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(roads > 100, "only {roads} roads: the tables were not read");
+}
+
+#[test]
+fn every_command_of_the_documents_and_the_help_is_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut lines = Vec::new();
+    for name in [
+        "README.md",
+        "docs/events.md",
+        "docs/policy.md",
+        "docs/operations.md",
+    ] {
+        let text = fs::read_to_string(root.join(name)).unwrap();
+        let typed = text.lines().filter_map(|line| line.strip_prefix("$ "));
+        lines.extend(typed.map(str::to_owned));
+    }
+    let mut left = vec![Cli::command()];
+    while let Some(command) = left.pop() {
+        let help = command.get_after_help().map(ToString::to_string);
+        lines.extend(help.unwrap_or_default().lines().map(str::to_owned));
+        left.extend(command.get_subcommands().cloned());
+    }
+    let mut commands = 0;
+    for line in lines {
+        for words in words(&line) {
+            commands += 1;
+            let parsed = cli::parse(words.iter().map(OsString::from));
+            assert!(parsed.is_ok(), "{line}: {words:?}");
+        }
+    }
+    assert!(commands > 20, "only {commands} commands were found");
+}
+
+/// The calls of `sandbox` in a line as it would be typed, with its comment.
+fn words(line: &str) -> Vec<Vec<&str>> {
+    let line = line.trim_start().trim_start_matches("sudo ");
+    // Comments stand behind more than one space.
+    let line = line.split("  ").next().unwrap_or_default();
+    line.split(['|', ';'])
+        .map(str::trim)
+        .filter(|command| command.starts_with("sandbox "))
+        .map(|command| {
+            // What the shell would put there is a process's number.
+            let command = command.split("$(").next().unwrap_or_default();
+            let mut words: Vec<_> = command
+                .split_whitespace()
+                .filter(|word| !word.contains('>'))
+                .collect();
+            if words.contains(&"enroll") && words.last() == Some(&"--stay") {
+                words.push("1");
+            }
+            words
+        })
+        .collect()
+}
+
+#[test]
+fn the_statuses_of_the_readme_are_the_clients() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = fs::read_to_string(root.join("README.md")).unwrap();
+    for (exit, says) in [
+        (Exit::Sandbox, "| 125 | the sandbox failed"),
+        (Exit::NotExecutable, "| 126 | the command is not executable"),
+        (Exit::CommandNotFound, "| 127 | the command was not found"),
+        (Exit::Success, "0 done"),
+        (Exit::Failure, "1 failed"),
+        (Exit::Usage, "2 wrong options"),
+        (Exit::NotFound, "3 there is no such"),
+        (Exit::Permission, "4 not permitted"),
+    ] {
+        assert!(text.contains(says), "{says}");
+        let number = says.trim_start_matches("| ").split(' ').next().unwrap();
+        assert_eq!(exit.code().to_string(), number);
+    }
+    assert_eq!(Exit::signal(9).code(), 128 + 9);
+}
+
+#[test]
+fn the_reference_lists_every_set() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = fs::read_to_string(root.join("docs/policy.md")).unwrap();
+    let listed: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `@")?.split_once("` | `"))
+        .map(|(name, _)| name)
+        .collect();
+    let sets = fs::read_to_string(root.join("policies/sets.toml")).unwrap();
+    let sets: toml::Table = sets.parse().unwrap();
+    let sets: BTreeSet<&str> = sets
+        .keys()
+        .map(String::as_str)
+        // What never comes in is no set to use.
+        .filter(|name| !["version", "injection"].contains(name))
+        .collect();
+    assert_eq!(listed, sets);
 }
 
 /// The rows of the tables whose last of three columns is `test`.

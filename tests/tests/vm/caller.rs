@@ -20,6 +20,9 @@ use crate::{
 };
 
 crate::trials![
+    a_command_is_told_what_it_runs_in,
+    what_makes_programs_run_other_code_does_not_come_in,
+    a_cache_is_kept_for_the_user_and_the_workspace,
     tokens_of_the_calling_shell_stay_outside,
     the_environment_of_the_calling_processes_cannot_be_read,
     programs_that_give_privileges_give_none,
@@ -267,4 +270,131 @@ async fn a_setuid_program_of_an_enrolled_process_meets_the_walls() {
     assert!(host::alive(pid));
     let written = fs::read_to_string(format!("{GROUND}/plain/file")).unwrap();
     assert!(!written.contains("attacked"), "{written}");
+}
+
+/// `sandbox run` with a policy that ends so, in an environment of lies; what
+/// `env` says inside.
+fn environment(uid: u32, policy: &str, options: &str) -> Vec<String> {
+    ground::make(uid);
+    let policy = format!("{}{policy}", ground::POLICY);
+    fs::write(format!("{GROUND}/policy.toml"), policy).unwrap();
+    let script = format!("sandbox run -p ../policy.toml {options} -- env");
+    let mut command = host::command(uid, &["sh", "-c", &script]);
+    for name in [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "TMPDIR",
+        "SANDBOX",
+        "SANDBOX_ID",
+        "SANDBOX_POLICY",
+        "XDG_CACHE_HOME",
+        "PASSED",
+        "GIVEN",
+        "TWICE",
+        "OTHER",
+        "PYTHONPATH",
+        "NODE_OPTIONS",
+        "BASH_ENV",
+    ] {
+        command.env(name, "/callers");
+    }
+    let output = command.current_dir(WORK).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn assert_set(environment: &[String], expected: &[&str]) {
+    for expected in expected {
+        let found = environment.iter().any(|it| it == expected);
+        assert!(found, "{expected}: {environment:#?}");
+    }
+}
+
+#[track_caller]
+fn assert_unset(environment: &[String], names: &[&str]) {
+    for name in names {
+        let beginning = format!("{name}=");
+        let found = environment.iter().any(|it| it.starts_with(&beginning));
+        assert!(!found, "{name}: {environment:#?}");
+    }
+}
+
+async fn a_command_is_told_what_it_runs_in() {
+    let policy = "[env]\npass = [\"HOME\", \"USER\", \"LOGNAME\", \"SHELL\", \"TMPDIR\", \
+                  \"SANDBOX*\", \"PASSED\", \"TWICE\"]\n\
+                  [env.set]\nTWICE = \"policys\"\nUSER = \"policys\"\nGIVEN = \"policys\"\n\
+                  PLACES = \"${workspace}/src:${tmp}\"\n";
+    for (uid, home, name) in [(DEV, "/home/dev", "dev"), (ROOT, "/root", "root")] {
+        let options = "-e GIVEN -e LOGNAME=insisted -e OTHER=x=y";
+        let found = environment(uid, policy, options);
+        let home = format!("HOME={home}");
+        let expected = [
+            home.as_str(),
+            "SHELL=/bin/bash",
+            "TMPDIR=/tmp",
+            "SANDBOX=1",
+            "SANDBOX_POLICY=ground",
+            "PASSED=/callers",
+            // The policy's goes before what it is, the caller's before all.
+            "TWICE=policys",
+            "USER=policys",
+            "GIVEN=/callers",
+            "LOGNAME=insisted",
+            "OTHER=x=y",
+            "PLACES=/srv/ground/work/src:/tmp",
+        ];
+        assert_set(&found, &expected);
+        let id = found.iter().find_map(|it| it.strip_prefix("SANDBOX_ID="));
+        assert!(id.is_some_and(|id| id.len() == 12), "{found:#?}");
+        // Its policy gives it no cache.
+        assert_unset(
+            &found,
+            &["XDG_CACHE_HOME", "npm_config_cache", "CARGO_HOME"],
+        );
+        let found = environment(uid, "", "-e NAME=value");
+        let name = format!("LOGNAME={name}");
+        let user = name.replace("LOGNAME", "USER");
+        assert_set(&found, &[&name, &user, &home, "NAME=value"]);
+        assert_unset(&found, &["PASSED", "TWICE", "OTHER"]);
+    }
+}
+
+async fn what_makes_programs_run_other_code_does_not_come_in() {
+    let policy = "[env]\npass = [\"*\"]\n[env.set]\nPYTHONPATH = \"${workspace}/src\"\n";
+    let found = environment(DEV, policy, "");
+    assert_set(
+        &found,
+        &["PASSED=/callers", "PYTHONPATH=/srv/ground/work/src"],
+    );
+    assert_unset(&found, &["NODE_OPTIONS", "BASH_ENV"]);
+    // Whoever insists on it has it.
+    let found = environment(DEV, policy, "-e BASH_ENV");
+    assert_set(&found, &["BASH_ENV=/callers"]);
+}
+
+async fn a_cache_is_kept_for_the_user_and_the_workspace() {
+    ground::make(DEV);
+    let here = |directory: &str, script: &str| {
+        let argv = ["sandbox", "run", "--", "sh", "-c", script];
+        let output = host::run_with(DEV, directory, &argv, "");
+        text(&output.stdout)
+    };
+    let variables = "echo $XDG_CACHE_HOME; echo $npm_config_cache; echo $PIP_CACHE_DIR; \
+                     echo $CARGO_HOME; echo $GOMODCACHE";
+    let said = here(WORK, variables);
+    let caches: Vec<_> = said.lines().collect();
+    assert!(caches[0].starts_with("/var/cache/sandboxd/1000/"), "{said}");
+    assert_eq!(caches.len(), 5, "{said}");
+    assert!(caches.iter().all(|it| it.starts_with(caches[0])), "{said}");
+    here(WORK, "echo kept >$XDG_CACHE_HOME/of-the-test");
+    assert_eq!(here(WORK, "cat $XDG_CACHE_HOME/of-the-test"), "kept\n");
+    let elsewhere = format!("{WORK}/directory");
+    assert_eq!(here(&elsewhere, "cat $XDG_CACHE_HOME/of-the-test"), "");
+    // The user's own is read-only, as all that is not named.
+    let touch = "mkdir -p ~/.cache/of-the-test && echo made";
+    assert_eq!(here(WORK, touch), "");
+    here(WORK, "rm $XDG_CACHE_HOME/of-the-test");
 }

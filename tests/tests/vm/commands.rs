@@ -2,20 +2,24 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     os::unix::process::ExitStatusExt as _,
     process::{Output, Stdio},
 };
 
+use sandbox_daemon::proto::GetInfoRequest;
 use serde_json::Value;
 
 use crate::{
-    client::attacker,
+    client::{self, attacker},
     ground::{self, GROUND, POLICY, WORK},
     host::{self, DEV, ROOT, alive, run, run_with, text, wait_until},
 };
 
 crate::trials![
     run_ends_with_the_status_of_its_command,
+    run_passes_signals_on,
+    every_verb_has_its_status,
     run_says_why_it_failed,
     run_lists_what_was_refused,
     run_lists_ten_and_counts_the_rest,
@@ -48,21 +52,118 @@ async fn run_ends_with_the_status_of_its_command() {
     for (script, expected) in [
         ("true", 0),
         ("exit 42", 42),
+        ("exit 125", 125),
+        ("exit 255", 255),
         ("kill -TERM $$", 128 + 15),
         ("kill -KILL $$", 128 + 9),
+        // The first one for programs.
+        ("kill -34 $$", 128 + 34),
     ] {
         let output = sandbox(&["run", "--", "sh", "-c", script]);
         assert_eq!(code(&output), expected, "{script}: {output:?}");
         assert_eq!(text(&output.stderr), "", "{script}");
     }
-    let output = sandbox(&["run", "--", "no-such-command"]);
-    assert_eq!(code(&output), 127, "{output:?}");
-    assert!(
-        text(&output.stderr).contains("no-such-command"),
-        "{output:?}"
-    );
-    let output = sandbox(&["run", "--", "./file"]);
-    assert_eq!(code(&output), 126, "{output:?}");
+    fs::write(format!("{GROUND}/ground.toml"), POLICY).unwrap();
+    for (command, expected) in [
+        ("no-such-command", 127),
+        ("/no/such/command", 127),
+        ("./file", 126),
+        ("/etc", 126),
+        // That it is there is no secret.
+        ("/srv/ground/secret/program", 126),
+    ] {
+        let output = sandbox(&["run", "-p", "../ground.toml", "--", command]);
+        assert_eq!(code(&output), expected, "{output:?}");
+        assert!(text(&output.stderr).contains(command), "{output:?}");
+    }
+    let outside = run(DEV, &["/srv/ground/secret/program"]);
+    assert_eq!(code(&outside), 0, "{outside:?}");
+}
+
+async fn run_passes_signals_on() {
+    ground::make(DEV);
+    let script = "trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = host::command(DEV, &["sandbox", "run", "--", "sh", "-c", script])
+        .current_dir(WORK)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "got");
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+async fn every_verb_has_its_status() {
+    ground::make(DEV);
+    let wrong = "version = 1\n[files]\nreed = [\"/\"]\n";
+    fs::write(format!("{GROUND}/wrong.toml"), wrong).unwrap();
+    let mut roots = host::command(ROOT, &["sleep", "600"]).spawn().unwrap();
+    let foreign = roots.id().to_string();
+    let steps: [&[&str]; 2] = [&["keep-socket"], &["stay"]];
+    let mut holder = host::attacker(DEV, &steps).spawn().unwrap();
+    let mut line = String::new();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "ok\n");
+    let holding = holder.id().to_string();
+    let another = client::create(&mut client::root().await, ground::spec(ROOT)).await;
+    for (arguments, status, says) in [
+        (["ps"].as_slice(), 0, ""),
+        (&["version"], 0, ""),
+        (&["policy", "list"], 0, ""),
+        (&["policy", "check", "../wrong.toml"], 1, "wrong.toml:3:1"),
+        (&["policy", "check", "../none.toml"], 1, "../none.toml"),
+        (
+            &["enroll", "-p", "../wrong.toml", &holding],
+            1,
+            "wrong.toml:3:1",
+        ),
+        (&["enroll", &holding], 1, "socket"),
+        (&["ps", "--bogus"], 2, "--bogus"),
+        (&["kill"], 2, "EXEC|SANDBOX"),
+        (&["enroll", "none"], 2, "none"),
+        (&["policy", "explain"], 2, "explain"),
+        (&["policy", "show", "./x"], 2, "./x"),
+        (&["--host", "tcp://x", "ps"], 2, "tcp://x"),
+        (&["kill", "none"], 3, "there is no exec or sandbox `none`"),
+        // Somebody else's does not exist.
+        (&["kill", &another.id], 3, "there is no exec or sandbox"),
+        (&["enroll", "4000000"], 3, "there is no process 4000000"),
+        (&["enroll", "-p", "none", &holding], 3, "no policy `none`"),
+        (
+            &["policy", "show", "none"],
+            3,
+            "there is no policy named `none`",
+        ),
+        (&["enroll", &foreign], 4, "does not run as user 1000"),
+    ] {
+        let output = sandbox(arguments);
+        assert_eq!(code(&output), status, "{arguments:?}: {output:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(says), "{arguments:?}: {error}");
+        let silent = if status == 0 {
+            &output.stderr
+        } else {
+            &output.stdout
+        };
+        assert_eq!(text(silent), "", "{arguments:?}");
+    }
+    assert!(!host::cgroup(holder.id()).contains("sandboxd.slice"));
+    for child in [&mut roots, &mut holder] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // Root's are everybody's to end.
+    let devs = client::create(&mut client::root().await, ground::spec(DEV)).await;
+    for id in [another.id, devs.id] {
+        let output = run(ROOT, &["sandbox", "kill", &id]);
+        assert_eq!(code(&output), 0, "{output:?}");
+        let output = run(ROOT, &["sandbox", "kill", &id]);
+        assert_eq!(code(&output), 3, "{output:?}");
+    }
 }
 
 async fn run_says_why_it_failed() {
@@ -326,21 +427,36 @@ async fn ps_lists_what_kill_ends() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     let listed = text(&sandbox(&["ps"]).stdout);
-    assert!(
-        listed.contains(WORK) && listed.contains("--attack"),
-        "{listed}"
-    );
+    let head: Vec<_> = listed.lines().next().unwrap().split_whitespace().collect();
+    let columns = [
+        "SANDBOX",
+        "UID",
+        "POLICY",
+        "WORKSPACE",
+        "EXEC",
+        "PID",
+        "COMMAND",
+    ];
+    assert_eq!(head, columns, "{listed}");
+    let row = listed.lines().find(|row| row.contains(WORK)).unwrap();
+    let cells: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(cells[1..4], ["1000", "default", WORK], "{listed}");
+    assert_eq!(Some(cells[5]), line.trim_end().strip_prefix("ok "));
+    assert!(cells[6..].contains(&"--attack"), "{listed}");
     let json = text(&sandbox(&["ps", "-o", "json"]).stdout);
     let json: Value = serde_json::from_str(&json).unwrap();
     let ours = json
         .as_array()
-        .or_else(|| json["sandboxes"].as_array())
         .unwrap_or_else(|| panic!("{json:#}"))
         .iter()
-        .find(|it| it.to_string().contains(WORK))
+        .find(|it| it["workspace"] == WORK)
         .unwrap_or_else(|| panic!("{json:#}"))
         .clone();
+    assert_eq!(ours["id"], cells[0], "{json:#}");
+    assert_eq!(ours["uid"], 1000, "{json:#}");
+    assert_eq!(ours["execs"][0]["pid"].to_string(), cells[5], "{json:#}");
     let exec = ours["execs"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(exec, cells[4], "{json:#}");
     let killed = sandbox(&["kill", &exec]);
     assert!(killed.status.success(), "{killed:?}");
     assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
@@ -404,13 +520,46 @@ async fn policies_are_checked_listed_and_shown() {
 async fn doctor_finds_this_host_fit() {
     let output = run(ROOT, &["sandbox", "doctor"]);
     assert_eq!(code(&output), 0, "{output:?}");
-    println!("{}", text(&output.stdout));
+    let said = text(&output.stdout);
+    println!("{said}");
+    let request = GetInfoRequest {};
+    let info = client::root().await.get_info(request).await;
+    let hooks = info.unwrap().into_inner().hooks;
+    let (loaded, others): (Vec<_>, Vec<_>) = hooks.iter().partition(|hook| hook.loaded);
+    // Of the last kernel there is, it would be all.
+    assert!(!others.is_empty(), "{hooks:?}");
+    assert!(
+        others.iter().all(|hook| hook.class == "optional"),
+        "{hooks:?}"
+    );
+    let names: Vec<_> = others.iter().map(|hook| hook.name.as_str()).collect();
+    let expected = format!("{}; without optional {}", loaded.len(), names.join(", "));
+    assert!(said.contains(&expected), "{expected}: {said}");
+    let output = run(ROOT, &["sandbox", "doctor", "-o", "json"]);
+    let checks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(checks.len() > 8, "{checks:#?}");
+    for check in checks {
+        assert_eq!(check["state"], "met", "{check:#}");
+        assert_eq!(check["remedy"], Value::Null, "{check:#}");
+    }
+    // Who is not root cannot try the programs, and is told so.
+    let output = sandbox(&["doctor"]);
+    assert_eq!(code(&output), 1, "{output:?}");
+    let said = text(&output.stdout);
+    assert!(said.contains("not checked: needs root"), "{said}");
+    assert!(said.contains("hint: run `sudo sandbox doctor`"), "{said}");
+    assert!(said.contains(" 0 missing, 1 not checked"), "{said}");
 }
 
 async fn version_names_client_and_daemon() {
+    let version = env!("CARGO_PKG_VERSION");
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let output = sandbox(&["version"]);
     assert_eq!(code(&output), 0, "{output:?}");
-    let said = text(&output.stdout);
-    let version = env!("CARGO_PKG_VERSION");
-    assert!(said.matches(version).count() >= 2, "{said}");
+    let expected = format!("client  {version}\ndaemon  {version}\nkernel  {kernel}");
+    assert_eq!(text(&output.stdout), expected);
+    let output = sandbox(&["version", "-o", "json"]);
+    let versions: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(versions["daemon"], version, "{versions}");
+    assert_eq!(versions["kernel"], kernel.trim_end(), "{versions}");
 }

@@ -29,6 +29,7 @@ crate::trials![
     a_process_that_is_not_the_one_meant_is_not_enrolled,
     a_raw_socket_of_an_enrolled_root_sends_nothing,
     sockets_that_were_made_before_are_not_used,
+    a_ring_that_was_made_before_is_refused_and_accepted_is_no_way_out,
 ];
 
 /// An attacker outside.
@@ -394,5 +395,64 @@ async fn sockets_that_were_made_before_are_not_used() {
             ("listen", "0.0.0.0"),
         ];
         assert_eq!(found, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+}
+
+async fn a_ring_that_was_made_before_is_refused_and_accepted_is_no_way_out() {
+    const MADE: [&[&str]; 2] = [&["ring-make"], &["ring-open", "plain/file"]];
+    const ATTACKS: [&[&str]; 4] = [
+        &["ring-open", "secret/key"],
+        &["ring-as"],
+        &["ring-command"],
+        &["ring-open", "plain/file"],
+    ];
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let steps = [MADE.as_slice(), &[&["wait"]], &ATTACKS].concat();
+        let mut attacker = Attacker::start(uid, &steps);
+        // The thread of the kernel's that opened it may still be there.
+        for _ in MADE {
+            assert_eq!(attacker.line(), "ok");
+        }
+        let mut client = client::root().await;
+        let asking = request(uid, attacker.pid());
+        let Err(status) = enroll(&mut client, asking.clone()).await else {
+            panic!("it was enrolled");
+        };
+        let reason = client::reason(&status);
+        assert_eq!(reason, "INHERITED_DESCRIPTORS", "{status:?}");
+        let ring = "kernel object `anon_inode:[io_uring]`";
+        assert!(status.message().contains(ring), "{status:?}");
+        assert!(!host::cgroup(attacker.pid()).contains("sandboxd.slice"));
+        let accepting = EnrollRequest {
+            allow_inherited: true,
+            ..asking
+        };
+        let (mut stream, _) = enroll(&mut client, accepting).await.unwrap();
+        attacker.go_on();
+        for expected in ["ok", "ENOENT", "EPERM", "EPERM", "ok"] {
+            assert_eq!(attacker.line(), expected);
+        }
+        let mut found: Vec<_> = until_ended(&mut stream)
+            .await
+            .into_iter()
+            .flat_map(|denial| {
+                let kind = (denial.operation, denial.object_display, denial.rule);
+                vec![kind; denial.count.try_into().unwrap()]
+            })
+            .collect();
+        found.sort();
+        let secret = ("open", "/srv/ground/secret/key", "/srv/ground/secret");
+        let facility = ("use", "io_uring", "kernel interface");
+        let expected = [secret, facility, facility];
+        assert_eq!(
+            found,
+            expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()))
+        );
+        // Outside it does all of it.
+        let mut outside = Attacker::start(uid, &[MADE.as_slice(), &ATTACKS].concat());
+        for _ in 0..MADE.len() + ATTACKS.len() {
+            assert_eq!(outside.line(), "ok");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Policies in force: replaced at once, observed, checked, and wrong ones.
 
+use std::{fs, os::unix::fs::chown};
+
 use sandbox_daemon::proto::{
     GetSandboxRequest, Start, UpdateSandboxRequest, ValidatePolicyRequest, Verdict,
     diagnostic::Severity,
@@ -9,7 +11,7 @@ use tonic::Code;
 use crate::{
     client::{self, Run},
     ground::{self, GROUND, POLICY, WORK},
-    host::{self, DEV},
+    host::{self, DEV, ROOT},
 };
 
 crate::trials![
@@ -23,6 +25,10 @@ crate::trials![
     a_policy_that_is_too_large_is_refused,
     the_file_of_a_policy_is_read_only_inside,
     places_can_be_added_to_a_policy,
+    places_can_be_added_on_the_command_line,
+    a_policy_in_the_workspace_is_read_only_inside,
+    the_nearest_entry_decides,
+    policies_and_sets_of_the_host_are_read_anew,
     a_policy_is_checked_without_being_applied,
 ];
 
@@ -296,4 +302,203 @@ async fn a_policy_is_checked_without_being_applied() {
     let request = GetSandboxRequest { id: "none".into() };
     let status = client.get_sandbox(request).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);
+}
+
+async fn places_can_be_added_on_the_command_line() {
+    ground::make(DEV);
+    fs::write(format!("{GROUND}/ground.toml"), POLICY).unwrap();
+    let steps: [&[&str]; 4] = [
+        &["append", "file"],
+        &["append", "readonly/file"],
+        &["append", "../plain/file"],
+        &["append", "../plain/link"],
+    ];
+    let with = |options: &[&str]| {
+        let policy = ["sandbox", "run", "-p", "../ground.toml"];
+        let argv = [&policy, options, &["--"], &client::attacker(&steps)].concat();
+        host::run_with(DEV, WORK, &argv, "")
+    };
+    for (options, expected) in [
+        (["-w", "."].as_slice(), ["ok", "EACCES", "EACCES", "EACCES"]),
+        (&["--ro", "."], ["EACCES", "EACCES", "EACCES", "EACCES"]),
+        (&["--rw", "../plain"], ["ok", "EACCES", "ok", "ok"]),
+        // Its full path goes before the pattern that would deny it.
+        (
+            &["--ro", "./allowed/.env"],
+            ["ok", "EACCES", "EACCES", "EACCES"],
+        ),
+        // The nearest decides, whichever option it came by.
+        (
+            &["--rw", "../plain", "--ro", "/srv/ground/plain/file"],
+            ["ok", "EACCES", "EACCES", "EACCES"],
+        ),
+        (
+            &["--rw", "./readonly", "--ro", "./file", "--rw", "./none"],
+            ["EACCES", "ok", "EACCES", "EACCES"],
+        ),
+    ] {
+        let output = with(options);
+        let said = host::text(&output.stdout);
+        let answers: Vec<_> = said.lines().collect();
+        assert_eq!(answers, expected, "{options:?}: {output:?}");
+    }
+    for option in ["--ro", "--rw"] {
+        for path in ["../secret", "../secret/key", "./hidden", "./.env"] {
+            let output = with(&[option, path]);
+            assert_eq!(output.status.code(), Some(125), "{output:?}");
+            let error = host::text(&output.stderr);
+            assert!(error.contains("is denied by rule"), "{error}");
+            assert!(error.contains("hint: "), "{error}");
+            assert_eq!(host::text(&output.stdout), "");
+        }
+    }
+}
+
+async fn a_policy_in_the_workspace_is_read_only_inside() {
+    for uid in [DEV, ROOT] {
+        let steps: [&[&str]; 4] = [
+            &["open", ".sandbox.toml", "creat"],
+            &["append", ".sandbox.toml"],
+            &["rename", "file", ".sandbox.toml"],
+            &["unlink", ".sandbox.toml"],
+        ];
+        for there in [true, false] {
+            ground::make(uid);
+            let path = format!("{WORK}/.sandbox.toml");
+            if there {
+                fs::write(&path, "mine\n").unwrap();
+                chown(&path, Some(uid), Some(uid)).unwrap();
+            }
+            let argv = client::attacker(&steps);
+            let start = client::start(ground::spec(uid), &argv);
+            let ran = client::run(&mut client::root().await, start).await;
+            let expected = if there {
+                ["EACCES"; 4]
+            } else {
+                ["EACCES", "ENOENT", "EACCES", "ENOENT"]
+            };
+            assert_eq!(ran.lines(), expected, "{ran:?}");
+            for denial in &ran.denials {
+                assert_eq!(denial.rule, "policy file", "{ran:?}");
+                assert_eq!(denial.object_display, path, "{ran:?}");
+            }
+            assert_eq!(fs::exists(&path).unwrap(), there);
+        }
+        for step in steps {
+            assert_eq!(host::attack(uid, WORK, step), "ok", "{step:?}");
+        }
+    }
+}
+
+async fn the_nearest_entry_decides() {
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let policy = POLICY.replace("read = [", "read = [\"/srv/ground/secret/key\", ");
+        let steps: [&[&str]; 5] = [
+            &["read", "secret/key"],
+            &["read", "secret/program"],
+            &["list", "secret"],
+            &["list", "secret/directory"],
+            &["append", "secret/key"],
+        ];
+        let start = Start {
+            cwd: GROUND.into(),
+            ..client::start(
+                client::spec(uid, client::policy(&policy), WORK),
+                &client::attacker(&steps),
+            )
+        };
+        let ran = client::run(&mut client::root().await, start).await;
+        let expected = [
+            "ok content of secret/key",
+            "ENOENT",
+            "ENOENT",
+            "ENOENT",
+            "EACCES",
+        ];
+        assert_eq!(ran.lines(), expected, "{ran:?}");
+        assert_eq!(ran.exited.denied, 4, "{ran:?}");
+    }
+}
+
+/// Settings of the host's, until it is dropped.
+struct Settings;
+
+impl Settings {
+    const PLACE: &str = "/etc/sandboxd";
+
+    fn write(name: &str, text: &str) {
+        let path = format!("{}/{name}", Self::PLACE);
+        fs::create_dir_all(format!("{}/policies", Self::PLACE)).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        for name in ["sets.toml", "policies/ours.toml", "policies/strict.toml"] {
+            let _ = fs::remove_file(format!("{}/{name}", Self::PLACE));
+        }
+    }
+}
+
+async fn policies_and_sets_of_the_host_are_read_anew() {
+    ground::make(DEV);
+    let _settings = Settings;
+    let sets = |place: &str| {
+        let line = format!("places = [{{ path = \"{place}\", reason = \"ours\" }}]");
+        let text = format!(
+            "version = 1\n[acme]\ndescription = \"ours\"\n{line}\n\
+             [credentials]\ndescription = \"ours\"\n{line}\n"
+        );
+        Settings::write("sets.toml", &text);
+    };
+    let policy = "version = 1\n[files]\nread = [\"/\"]\nwrite = [\"${workspace}\"]\n\
+                  deny = [\"@acme\"]\n";
+    sets("/srv/ground/plain");
+    Settings::write("policies/ours.toml", policy);
+    // The host's own come before those that were shipped.
+    Settings::write("policies/strict.toml", policy);
+    let steps: [&[&str]; 2] = [
+        &["read", "/srv/ground/plain/file"],
+        &["read", "/srv/ground/secret/key"],
+    ];
+    let with = |policy: &str| {
+        let argv = ["sandbox", "run", "-p", policy, "--"];
+        let argv = [argv.as_slice(), &client::attacker(&steps)].concat();
+        let output = host::run_with(DEV, WORK, &argv, "");
+        let said = host::text(&output.stdout);
+        said.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (plain, secret) = ("ok content of plain/file", "ok content of secret/key");
+    for policy in ["ours", "strict", "default"] {
+        assert_eq!(with(policy), ["ENOENT", secret], "{policy}");
+    }
+    let listed = host::output(DEV, &["sandbox", "policy", "list"]);
+    for path in [
+        "/etc/sandboxd/policies/ours.toml",
+        "/etc/sandboxd/policies/strict.toml",
+        "/usr/lib/sandboxd/policies/default.toml",
+    ] {
+        assert!(listed.contains(path), "{listed}");
+    }
+    assert!(!listed.contains("/usr/lib/sandboxd/policies/strict.toml"));
+    let shown = host::output(DEV, &["sandbox", "policy", "show", "strict"]);
+    assert_eq!(shown, policy);
+    let path = "/etc/sandboxd/policies/ours.toml";
+    host::output(DEV, &["sandbox", "policy", "check", path]);
+
+    // What runs keeps what it has.
+    let rounds: [&[&str]; 3] = [&["wait"], steps[0], steps[1]];
+    let spec = client::spec(DEV, client::named("ours"), WORK);
+    let start = client::start(spec, &client::attacker(&rounds));
+    let run = Run::start(&mut client::root().await, start).await.unwrap();
+    sets("/srv/ground/secret");
+    for policy in ["ours", "strict", "default"] {
+        assert_eq!(with(policy), [plain, "ENOENT"], "{policy}");
+    }
+    run.write("x").await;
+    let ran = run.end().await;
+    assert_eq!(ran.lines(), ["ok", "ENOENT", secret], "{ran:?}");
+    assert_eq!(ran.denials[0].rule, "acme", "{ran:?}");
 }

@@ -20,6 +20,7 @@ use nix::{
 };
 
 use super::{Found, Kept, number, text};
+use crate::coverage::uring::Ring;
 
 const NONE: Result<String, Errno> = Ok(String::new());
 
@@ -64,14 +65,6 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
         ("mount-move", [path, to]) => mount_move(path, to),
         ("mount-attributes", [path]) => mount_attributes(path),
         ("pivot", [new, old]) => unistd::pivot_root(*new, *old).and(NONE),
-        ("io-uring", []) => {
-            // `struct io_uring_params`: all zeroes.
-            let mut parameters = [0_u8; 120];
-            call(
-                libc::SYS_io_uring_setup,
-                [4, (&raw mut parameters) as c_long, 0, 0, 0],
-            )
-        }
         ("userfaultfd", []) => {
             const USER_MODE_ONLY: c_long = 1;
             call(libc::SYS_userfaultfd, [USER_MODE_ONLY, 0, 0, 0, 0])
@@ -123,6 +116,29 @@ pub(super) fn perform(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) ->
         ("groups", []) => unistd::setgroups(&[]).and(NONE),
         ("become", [uid]) => unistd::setuid(number::<u32>(uid).into()).and(NONE),
         ("ids", []) => Ok(format!("{} {}", unistd::getuid(), unistd::geteuid())),
+        _ => return ring(kept, operation, arguments),
+    })
+}
+
+fn ring(kept: &mut Kept, operation: &str, arguments: &[&OsStr]) -> Option<Found> {
+    Some(match (operation, arguments) {
+        ("io-uring", []) => ring_setup(0),
+        ("io-uring-poll", []) => ring_setup(2),
+        ("ring-make", []) => {
+            let ring = Ring::new();
+            ring.personality().map(|personality| {
+                kept.ring = Some((ring, personality));
+                String::new()
+            })
+        }
+        ("ring-open", [path]) => ring_open(&mut kept.ring, path),
+        ("ring-as", []) => kept
+            .ring
+            .as_mut()
+            .ok_or(Errno::EBADF)
+            .and_then(|(ring, personality)| ring.nothing_as(*personality))
+            .and(NONE),
+        ("ring-command", []) => ring_command(&mut kept.ring),
         _ => return None,
     })
 }
@@ -197,6 +213,32 @@ fn in_user_namespace(kept: &mut Kept, operation: &str, rest: &[&OsStr]) -> Found
             _ => Err(Errno::ECANCELED),
         },
     }
+}
+
+fn ring_setup(flags: u32) -> Found {
+    // `struct io_uring_params`.
+    let mut parameters = [0_u32; 30];
+    parameters[2] = flags;
+    call(
+        libc::SYS_io_uring_setup,
+        [4, (&raw mut parameters) as c_long, 0, 0, 0],
+    )
+}
+
+/// By a thread of the kernel's, which may be older than the sandbox.
+fn ring_open(ring: &mut Option<(Ring, u16)>, path: &OsStr) -> Found {
+    let (ring, _) = ring.as_mut().ok_or(Errno::EBADF)?;
+    let file = RawFd::try_from(ring.open(&c_path(path)?, true)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the request has opened it.
+    drop(unsafe { OwnedFd::from_raw_fd(file) });
+    NONE
+}
+
+/// One that does nothing.
+fn ring_command(ring: &mut Option<(Ring, u16)>) -> Found {
+    let (ring, _) = ring.as_mut().ok_or(Errno::EBADF)?;
+    let null = std::fs::File::open("/dev/null").map_err(|error| super::errno(&error))?;
+    ring.command(null.as_raw_fd()).and(NONE)
 }
 
 fn clone_user_namespace() -> Found {

@@ -24,6 +24,8 @@ use std::{
 
 use nix::errno::Errno;
 
+use crate::coverage::uring::Ring;
+
 /// The argument that makes an attacker of this program.
 pub(crate) const ARGUMENT: &str = "--attack";
 
@@ -37,6 +39,8 @@ type Found = Result<String, Errno>;
 #[derive(Default)]
 struct Kept {
     descriptors: HashMap<String, OwnedFd>,
+    /// And the credentials that it has kept.
+    ring: Option<(Ring, u16)>,
 }
 
 /// Performs the steps of the command line.

@@ -81,6 +81,7 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
         ("shm-attach", [id]) => shm_attach(number(id)).and(NONE),
         ("shm-stat", [id]) => shm_control(number(id), libc::IPC_STAT),
         ("shm-remove", [id]) => shm_control(number(id), libc::IPC_RMID),
+        ("queues", [limit]) => Ok(queues(number(limit))),
         ("shm-limits", []) => shm_control(0, 3),
         ("shm-get", [key]) => call(libc::SYS_shmget, [id(key), 0, 0, 0, 0]),
         ("sem-add", [id_]) => {
@@ -367,6 +368,17 @@ fn shared_with_a_child() -> Found {
     shm_control(id, libc::IPC_STAT)?;
     shm_control(id, libc::IPC_RMID)?;
     Ok(written.to_string())
+}
+
+/// As many queues as can be had; how many, and why no more.
+fn queues(limit: u32) -> String {
+    let made = 0o600 | c_long::from(libc::IPC_CREAT);
+    for count in 0..limit {
+        if let Err(errno) = raw(libc::SYS_msgget, [0, made, 0, 0, 0]) {
+            return format!("{count} {errno:?}");
+        }
+    }
+    limit.to_string()
 }
 
 /// Semaphores and a queue of one's own.

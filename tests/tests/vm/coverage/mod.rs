@@ -11,7 +11,7 @@ mod mounts;
 mod observer;
 mod processes;
 mod sockets;
-mod uring;
+pub(crate) mod uring;
 
 use std::{fs, process::ExitCode};
 

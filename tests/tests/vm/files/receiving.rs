@@ -29,6 +29,7 @@ crate::trials![
     a_descriptor_for_writing_what_may_be_read_is_not_received,
     what_may_be_opened_may_be_received,
     what_may_not_be_read_is_not_executed_by_descriptor,
+    a_ring_is_sent_by_no_kernel,
 ];
 
 /// Sends a file to an attacker that waits for it; its answer, and what was
@@ -125,4 +126,15 @@ async fn what_may_not_be_read_is_not_executed_by_descriptor() {
         attack(&["exec-open", "/bin/true"]).passes(),
     ])
     .await;
+}
+
+/// It would come with its sender's rights; so `file_receive` need not know it.
+async fn a_ring_is_sent_by_no_kernel() {
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let ring = crate::coverage::uring::Ring::new();
+    let files = [ring.queue.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&files)];
+    let bytes = [IoSlice::new(b"x")];
+    let sent = sendmsg::<()>(ours.as_raw_fd(), &bytes, &rights, MsgFlags::empty(), None);
+    assert_eq!(sent, Err(Errno::EINVAL));
 }

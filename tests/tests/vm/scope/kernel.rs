@@ -32,12 +32,12 @@ async fn user_namespaces_are_refused() {
 }
 
 async fn io_uring_is_refused() {
-    check(
-        &ATTACKERS,
-        ground::POLICY,
-        &[unused("io-uring", "io_uring")],
-    )
-    .await;
+    let cases = [
+        unused("io-uring", "io_uring"),
+        // One whose requests a thread of the kernel's looks for.
+        unused("io-uring-poll", "io_uring"),
+    ];
+    check(&ATTACKERS, ground::POLICY, &cases).await;
 }
 
 async fn userfaultfd_is_refused() {

@@ -8,7 +8,7 @@ use crate::{
     client::{self, Run},
     expect::{Case, attack, compare},
     ground,
-    host::{self, DEV},
+    host::{self, DEV, ROOT},
 };
 
 crate::trials![
@@ -16,6 +16,7 @@ crate::trials![
     memory_of_another_sandbox_cannot_be_used,
     processes_of_a_sandbox_share_objects,
     limits_are_told,
+    more_objects_than_can_be_told_apart_are_not_made,
 ];
 
 /// Makes one for everybody, with ipcmk(1); its number.
@@ -104,4 +105,50 @@ async fn processes_of_a_sandbox_share_objects() {
 async fn limits_are_told() {
     let cases = [attack(&["shm-limits"]).passes()];
     super::check(&[(DEV, Way::Run)], ground::POLICY, &cases).await;
+}
+
+/// How many objects of sandboxes the kernel programs know.
+const KNOWN: u64 = 16384;
+
+async fn more_objects_than_can_be_told_apart_are_not_made() {
+    // The machine's own limit must not come first.
+    let limit: u64 = std::fs::read_to_string("/proc/sys/kernel/msgmni")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(limit > KNOWN, "{limit}");
+    let remove = || host::output(ROOT, &["ipcrm", "--all=msg"]);
+    let all = (KNOWN + 1).to_string();
+    for (uid, way) in [(DEV, Way::Run), (ROOT, Way::Enroll)] {
+        ground::make(uid);
+        let steps: [&[&str]; 2] = [&["queues", &all], &["objects-family"]];
+        let ran = perform(uid, way, ground::POLICY, &steps).await;
+        let lines = ran.lines();
+        let made = lines[0].strip_prefix("ok ").unwrap();
+        let made = made
+            .strip_suffix(" EPERM")
+            .unwrap_or_else(|| panic!("{ran:?}"));
+        // Other tests' objects may be among those that are known.
+        let made: u64 = made.parse().unwrap();
+        assert!((KNOWN - 1000..=KNOWN).contains(&made), "{ran:?}");
+        assert_eq!(lines[1], "EPERM", "{ran:?}");
+        assert_eq!(ran.told(), (2, 0), "{ran:?}");
+        for denial in &ran.denials {
+            assert_eq!(denial.operation, "use", "{ran:?}");
+            assert_eq!(denial.rule, "kernel interface", "{ran:?}");
+        }
+        // There is room again when they are gone; outside there always was.
+        assert_eq!(host::attack(uid, "/", &["queues", "7"]), "ok 7");
+        remove();
+        let steps: [&[&str]; 2] = [&["queues", "7"], &["objects-family"]];
+        let ran = perform(uid, way, ground::POLICY, &steps).await;
+        assert_eq!(ran.lines(), ["ok 7", "ok"], "{ran:?}");
+        assert_eq!(ran.exited.denied, 0, "{ran:?}");
+        assert_eq!(
+            host::attack(uid, "/", &["queues", &all]),
+            format!("ok {all}")
+        );
+        remove();
+    }
 }
