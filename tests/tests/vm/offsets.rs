@@ -129,7 +129,7 @@ const MORE_OF_OTHERS: [Mistake; 4] = [
 ];
 
 async fn a_wrong_offset_of_a_file_is_noticed_before_the_daemon_serves() {
-    restart::end_the_daemon().await;
+    restart::end_the_daemon(nix::sys::signal::Signal::SIGHUP).await;
     fs::remove_dir_all(PIN_DIRECTORY).unwrap();
     // The control: without a mistake they are raised.
     let control = walls(&[]);
@@ -139,7 +139,7 @@ async fn a_wrong_offset_of_a_file_is_noticed_before_the_daemon_serves() {
 }
 
 async fn a_wrong_offset_of_a_task_or_socket_is_noticed_before_the_daemon_serves() {
-    restart::end_the_daemon().await;
+    restart::end_the_daemon(nix::sys::signal::Signal::SIGHUP).await;
     noticed(&OF_OTHERS, &MORE_OF_OTHERS).await;
 }
 

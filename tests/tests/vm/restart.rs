@@ -5,7 +5,10 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
-    os::unix::{fs::FileTypeExt as _, net::UnixStream},
+    os::unix::{
+        fs::FileTypeExt as _,
+        net::{UnixDatagram, UnixStream},
+    },
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -36,10 +39,14 @@ fn daemon() -> Pid {
     Pid::from_raw(host::daemon().cast_signed())
 }
 
+/// Where daemons report that they are ready.
+const READY: &str = "/run/ready-of-the-test";
+
 fn start(log: &str) -> Child {
     let log = File::create(log).unwrap();
     Command::new("sandboxd")
         .arg("--foreground")
+        .env("NOTIFY_SOCKET", READY)
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)
@@ -62,9 +69,9 @@ pub(crate) fn attached() -> BTreeSet<String> {
 }
 
 /// Ends the daemon that is there.
-pub(crate) async fn end_the_daemon() {
+pub(crate) async fn end_the_daemon(by: Signal) {
     let old = daemon();
-    kill(old, Signal::SIGTERM).unwrap();
+    kill(old, by).unwrap();
     wait_until("the daemon is gone", || {
         !alive(old.as_raw().cast_unsigned())
     })
@@ -267,24 +274,81 @@ async fn a_daemon_that_is_told_to_end_ends_what_it_runs() {
     let mut run = client::Run::start(&mut client, start_).await.unwrap();
     let line = run.line().await;
     let pid: u32 = line.strip_prefix("ok ").unwrap().parse().unwrap();
+    // What was enrolled to stay does.
+    let spec = ground::spec(DEV);
+    let id = client::create(&mut client, spec).await.id;
+    let steps = [ROUND.as_slice(), &ROUND].concat();
+    let mut enrolled = Attacker::start(host::attacker(DEV, &steps));
+    let request = EnrollRequest {
+        sandbox: Some(enroll_request::Sandbox::SandboxId(id.clone())),
+        pid: enrolled.child.id(),
+        stay: true,
+        ..EnrollRequest::default()
+    };
+    let mut stream = client.enroll(request).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    let kept = host::sandboxes();
     let old = daemon();
     kill(old, Signal::SIGTERM).unwrap();
     let ran = run.end().await;
     let reason = sandbox_daemon::proto::exited::Reason::Daemon;
     assert_eq!(ran.exited.reason(), reason, "{ran:?}");
     assert!(!alive(pid));
-    drop(client);
+    drop((client, stream));
     wait_until("the daemon is gone", || {
         !alive(old.as_raw().cast_unsigned())
     })
     .await;
-    assert_eq!(host::sandboxes(), Vec::<std::path::PathBuf>::new());
+    let left = host::sandboxes();
+    assert!(left.len() == 1 && kept.contains(&left[0]), "{left:?}");
+    assert_eq!(enrolled.attack(), REFUSED);
+    verbs_without_a_daemon();
+
+    let _ = fs::remove_file(READY);
+    let ready = UnixDatagram::bind(READY).unwrap();
     start_another("/tmp/sandboxd-3.log").await;
+    let mut said = [0; 64];
+    let length = ready.recv(&mut said).unwrap();
+    assert_eq!(text(&said[..length]).trim_end(), "READY=1");
+    fs::remove_file(READY).unwrap();
     assert!(fs::metadata(SOCKET).unwrap().file_type().is_socket());
+    assert_eq!(enrolled.attack(), REFUSED);
+    client::delete(&mut client::root().await, &id).await;
+    enrolled.child.wait().unwrap();
+}
+
+/// What needs no daemon works; the rest says that there is none.
+fn verbs_without_a_daemon() {
+    let pid = std::process::id().to_string();
+    for (arguments, status, says) in [
+        (["run", "--", "true"].as_slice(), 125, "cannot reach"),
+        (&["enroll", &pid], 1, "cannot reach"),
+        (&["ps"], 1, "cannot reach"),
+        (&["events"], 1, "cannot reach"),
+        (&["kill", "x"], 1, "cannot reach"),
+        (&["version"], 1, "cannot reach"),
+        (&["doctor"], 1, ""),
+        (&["doctor", "--no-daemon"], 0, ""),
+        (&["policy", "list"], 0, ""),
+        (&["policy", "show", "default"], 0, ""),
+        (
+            &["policy", "check", "/usr/lib/sandboxd/policies/default.toml"],
+            0,
+            "",
+        ),
+    ] {
+        let output = host::run(ROOT, &[&["sandbox"], arguments].concat());
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(says), "{arguments:?}: {error}");
+        let hint = "hint: start it with `systemctl start sandboxd`";
+        let told = format!("{error}{}", text(&output.stdout));
+        assert_eq!(told.contains(hint), status != 0, "{arguments:?}: {told}");
+    }
 }
 
 async fn a_host_without_bpffs_is_refused() {
-    end_the_daemon().await;
+    end_the_daemon(Signal::SIGINT).await;
     let mount = |argv: &[&str]| {
         let status = Command::new(argv[0]).args(&argv[1..]).status();
         assert!(status.unwrap().success(), "{argv:?}");
