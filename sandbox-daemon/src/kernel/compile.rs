@@ -180,6 +180,9 @@ impl Compiler<'_> {
                 .or_insert((rights, place.id));
             self.give(&place.found, place.access, place.id);
         }
+        for path in &policy.network.unix {
+            self.keep_unix(path)?;
+        }
         // A file where a rule has a directory: `.git` of a linked working tree.
         for place in places {
             if let End::Missing { parents, .. } = &place.found.end
@@ -268,7 +271,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn take_name(&mut self, parents: &Chain, name: &OsStr, access: Access, id: u32) {
+    fn take_name(&mut self, parents: &[Rc<Node>], name: &OsStr, access: Access, id: u32) {
         let Some(parent) = parents.last().filter(|node| node.is_directory()) else {
             return;
         };

@@ -31,6 +31,7 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
         "group_leader",
         8,
     ),
+    ("TASK_STRUCT__REAL_PARENT", "task_struct", "real_parent", 8),
     ("TASK_STRUCT__THREAD_PID", "task_struct", "thread_pid", 8),
     ("PID__LEVEL", "pid", "level", 4),
     ("PID__NUMBERS", "pid", "numbers", 0),

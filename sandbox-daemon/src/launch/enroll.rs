@@ -224,6 +224,10 @@ impl Move<'_> {
         let (Ok(stat), Ok(status)) = (sys::process_stat(pid), sys::process_status(pid)) else {
             return Ok(None);
         };
+        if stat.is_headless() && !stat.is_dead() {
+            // It stays where it was, and what it has open is not to be seen.
+            return refused("a process whose first thread has ended");
+        }
         if stat.is_kernel_thread() {
             return refused("a thread of the kernel");
         }
@@ -420,6 +424,7 @@ mod tests {
             state: 'S',
             parent,
             group: 1,
+            threads: 1,
             flags: 0,
             start_time: 1,
         }

@@ -4,19 +4,20 @@
 use std::{
     fs, io,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::EnrollError;
-use crate::escape::display;
+use crate::{escape::display, sys};
 
-/// A descriptor that reaches past the walls, because it is open already.
+/// A descriptor that reaches past the walls, because it is open already; or a
+/// mapping, which outlives its descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inherited {
     /// Who holds it.
     pub pid: u32,
-    /// Its number.
-    pub fd: u32,
+    /// Its number; without one it is a mapping.
+    pub fd: Option<u32>,
     /// What it is.
     pub kind: &'static str,
     /// What `/proc` calls it, escaped.
@@ -61,7 +62,10 @@ pub(super) fn list(found: &[Inherited]) -> String {
                 kind,
                 target,
             } = held;
-            format!("{kind} `{target}` (descriptor {fd} of process {pid})")
+            match fd {
+                Some(fd) => format!("{kind} `{target}` (descriptor {fd} of process {pid})"),
+                None => format!("{kind} `{target}` (mapped by process {pid})"),
+            }
         })
         .collect::<Vec<_>>()
         .join(", ");
@@ -72,53 +76,105 @@ pub(super) fn list(found: &[Inherited]) -> String {
 }
 
 fn of_process(pid: u32) -> Result<Vec<Inherited>, EnrollError> {
-    let dir = format!("/proc/{pid}/fd");
-    let entries = match fs::read_dir(&dir) {
-        Ok(entries) => entries,
-        // It has ended.
-        Err(error) if gone(&error) => return Ok(Vec::new()),
-        Err(source) => {
-            return Err(EnrollError::Read {
-                path: dir.into(),
-                source,
-            });
+    let mut found = of_table(pid, pid)?;
+    for thread in read(format!("/proc/{pid}/task").into(), numbers)? {
+        // unshare(2) and clone(2) give a thread descriptors of its own.
+        if !sys::share_descriptors(pid, thread) {
+            found.extend(of_table(pid, thread)?);
         }
-    };
+    }
+    let mappings = read(format!("/proc/{pid}/smaps").into(), |path| fs::read(path))?;
+    found.extend(
+        mapped(&String::from_utf8_lossy(&mappings)).map(|target| Inherited {
+            pid,
+            fd: None,
+            kind: "writable file",
+            target: display(target.as_bytes()),
+        }),
+    );
+    Ok(found)
+}
+
+/// What a process that has ended has is nothing.
+fn read<T: Default>(
+    path: PathBuf,
+    read: impl FnOnce(&Path) -> io::Result<T>,
+) -> Result<T, EnrollError> {
+    match read(&path) {
+        Err(error) if gone(&error) => Ok(T::default()),
+        read => read.map_err(|source| EnrollError::Read { path, source }),
+    }
+}
+
+/// The numbers that a directory of `/proc` lists.
+fn numbers(directory: &Path) -> io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        // Its process has ended.
+        let Ok(entry) = entry else { break };
+        numbers.extend(
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|it| it.parse::<u32>().ok()),
+        );
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// What a thread has open.
+fn of_table(pid: u32, thread: u32) -> Result<Vec<Inherited>, EnrollError> {
+    let of_thread = PathBuf::from(format!("/proc/{pid}/task/{thread}"));
+    let directory = of_thread.join("fd");
     let mut found = Vec::new();
-    for entry in entries {
-        let Ok(entry) = entry else {
-            break;
-        };
-        let Some(fd) = entry.file_name().to_str().and_then(|fd| fd.parse().ok()) else {
-            continue;
-        };
+    for fd in read(directory.clone(), numbers)? {
         if fd <= 2 {
             continue;
         }
-        match kind(pid, fd, &entry.path()) {
+        let link = directory.join(fd.to_string());
+        match kind(&of_thread, fd, &link) {
             Ok(Some((kind, target))) => found.push(Inherited {
-                pid,
-                fd,
+                pid: thread,
+                fd: Some(fd),
                 kind,
                 target,
             }),
             Ok(None) => {}
             // Closed since, or its process ended.
             Err(error) if gone(&error) => {}
-            Err(source) => {
-                return Err(EnrollError::Read {
-                    path: entry.path(),
-                    source,
-                });
-            }
+            Err(source) => return Err(EnrollError::Read { path: link, source }),
         }
     }
-    found.sort_by_key(|held| held.fd);
     Ok(found)
 }
 
+/// The files of mappings through which they are written, or may be once
+/// mprotect(2) has said so, as `/proc/PID/smaps` lists them. Only of a file that
+/// was opened for writing is a mapping shared (`sh`).
+fn mapped(smaps: &str) -> impl Iterator<Item = &str> {
+    let mut target = "";
+    smaps.lines().filter_map(move |line| {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let shared = flags.split_ascii_whitespace().any(|flag| flag == "sh");
+            return (shared && !is_memory(target)).then_some(target);
+        }
+        let mut fields = line.splitn(6, ' ');
+        if fields.next().is_some_and(|range| range.contains('-')) {
+            target = fields.nth(4).unwrap_or_default().trim_start();
+        }
+        None
+    })
+}
+
+/// Whether a mapping is of nothing that a path leads to.
+fn is_memory(target: &str) -> bool {
+    const MEMORY: [&str; 5] = ["/memfd:", "/SYSV", "/dev/zero", "/[aio]", "["];
+    target.is_empty() || MEMORY.iter().any(|prefix| target.starts_with(prefix))
+}
+
 /// What a descriptor is, if it reaches past the walls.
-fn kind(pid: u32, fd: u32, link: &Path) -> io::Result<Option<(&'static str, String)>> {
+fn kind(of_thread: &Path, fd: u32, link: &Path) -> io::Result<Option<(&'static str, String)>> {
     let target = fs::read_link(link)?;
     let target = display(target.as_os_str().as_encoded_bytes());
     let metadata = match fs::metadata(link) {
@@ -132,7 +188,7 @@ fn kind(pid: u32, fd: u32, link: &Path) -> io::Result<Option<(&'static str, Stri
         &target,
         metadata.file_type(),
         metadata.rdev(),
-        writable(pid, fd)?,
+        writable(&of_thread.join(format!("fdinfo/{fd}")))?,
     );
     Ok(kind.map(|kind| (kind, target)))
 }
@@ -179,8 +235,8 @@ fn ordinary_device(device: u64) -> bool {
     }
 }
 
-fn writable(pid: u32, fd: u32) -> io::Result<bool> {
-    let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+fn writable(fdinfo: &Path) -> io::Result<bool> {
+    let text = fs::read_to_string(fdinfo)?;
     let flags = text
         .lines()
         .find_map(|line| line.strip_prefix("flags:"))
@@ -203,7 +259,7 @@ mod tests {
         of_process(std::process::id())
             .unwrap()
             .into_iter()
-            .find(|held| held.fd == fd)
+            .find(|held| held.fd == Some(fd))
             .map(|held| held.kind)
     }
 
@@ -226,10 +282,25 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_that_writes_to_a_file_is_found() {
+        let line = "7f00-7f01 r--s 00000000 fd:00 42    ";
+        let smaps = |target: &str, flags: &str| {
+            format!("{line}{target}\nSize: 4 kB\nVmFlags: rd mr {flags} \n")
+        };
+        let text = [
+            smaps("/home/a b", "mw me ms sh"),
+            smaps("/only/read", "me ms"),
+            smaps("/memfd:x (deleted)", "mw sh"),
+            smaps("", "mw sh"),
+        ];
+        assert_eq!(mapped(&text.concat()).collect::<Vec<_>>(), ["/home/a b"]);
+    }
+
+    #[test]
     fn a_long_list_is_cut() {
         let held = Inherited {
             pid: 7,
-            fd: 9,
+            fd: Some(9),
             kind: "socket",
             target: "socket:[1]".to_owned(),
         };

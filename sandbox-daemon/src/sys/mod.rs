@@ -20,7 +20,9 @@ pub use keyring::join_new_session_keyring;
 pub use mount::{attach_tree, clone_tree};
 pub use mountinfo::{Mount, OWN as OWN_MOUNT, ParseMountError, parse as parse_mountinfo};
 pub use pidfd::{ExitStatus, pidfd_getfd, pidfd_open, pidfd_send_signal, reap, try_reap};
-pub use process::{Ids, ProcessStat, Status, process_stat, process_status, start_time};
+pub use process::{
+    Ids, ProcessStat, Status, process_stat, process_status, share_descriptors, start_time,
+};
 pub use statx::stat;
 pub use terminal::{open_master, open_slave, set_window_size};
 pub use watched::Watched;

@@ -14,9 +14,9 @@ use super::{
     SOCK__SK_CGRP_DATA_CGROUP, SOCK__SK_FAMILY, SOCK__SK_NUM, SOCKET__SK, SUPER_BLOCK__S_DEV,
     SUPER_BLOCK__S_MAGIC, TASK_STRUCT__CGROUPS, TASK_STRUCT__COMM, TASK_STRUCT__CRED,
     TASK_STRUCT__GROUP_LEADER, TASK_STRUCT__MM, TASK_STRUCT__PID_LINKS, TASK_STRUCT__REAL_CRED,
-    TASK_STRUCT__SIGNAL, TASK_STRUCT__TGID, TASK_STRUCT__THREAD_PID, TTY_FILE_PRIVATE__TTY,
-    TTY_STRUCT__DRIVER_DATA, TTY_STRUCT__LINK, UNIX_ADDRESS__LEN, UNIX_ADDRESS__NAME,
-    UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY, USER_NAMESPACE__LEVEL,
+    TASK_STRUCT__REAL_PARENT, TASK_STRUCT__SIGNAL, TASK_STRUCT__TGID, TASK_STRUCT__THREAD_PID,
+    TTY_FILE_PRIVATE__TTY, TTY_STRUCT__DRIVER_DATA, TTY_STRUCT__LINK, UNIX_ADDRESS__LEN,
+    UNIX_ADDRESS__NAME, UNIX_SOCK__ADDR, UNIX_SOCK__PATH_DENTRY, USER_NAMESPACE__LEVEL,
 };
 
 #[inline(always)]
@@ -150,6 +150,13 @@ pub fn own_tgid(task: u64) -> u32 {
     let pid: u64 = read(leader, &TASK_STRUCT__THREAD_PID);
     let level: u32 = read(pid, &PID__LEVEL);
     read(pid + u64::from(level) * UPID, &PID__NUMBERS)
+}
+
+/// The process whose child a task is, by its first thread.
+#[inline(always)]
+pub fn parent_task(task: u64) -> u64 {
+    let parent: u64 = read(task, &TASK_STRUCT__REAL_PARENT);
+    read(parent, &TASK_STRUCT__GROUP_LEADER)
 }
 
 /// Credentials that a task acts with, and its own.

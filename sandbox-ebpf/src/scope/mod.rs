@@ -14,7 +14,11 @@ use aya_ebpf::{
 };
 use sandbox_common::{Operation, Right, builtin};
 
-use crate::verdict::{self, Errno, Reason};
+use crate::{
+    layout::probe,
+    member,
+    verdict::{self, Errno, Reason},
+};
 
 /// The sandbox of the current process; whoever is outside is let through.
 macro_rules! enter {
@@ -30,21 +34,34 @@ macro_rules! enter {
 }
 use enter;
 
+// linux/sched.h
+const CLONE_PARENT: u64 = 0x8000;
+const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `task_alloc(task, clone_flags)`. A process is made in its parent's cgroup,
 /// unless clone3(2) names another: whoever may write there (root, where no
-/// capability is needed) would leave.
+/// capability is needed) would leave. And it is a child of whoever made it, unless
+/// `CLONE_PARENT` makes it a sibling: of a command that is a child of the daemon's,
+/// which knows nothing of it and never waits for it.
 #[inline(always)]
 pub fn alloc(ctx: &LsmContext) -> i32 {
     let flags: u64 = ctx.arg(1);
-    if flags & CLONE_INTO_CGROUP == 0 {
+    let leaves = flags & CLONE_INTO_CGROUP != 0;
+    if !leaves && flags & (CLONE_PARENT | CLONE_THREAD) != CLONE_PARENT {
         return 0;
     }
     let member = enter!();
-    let reason = reason(Operation::Clone, builtin::LEAVING);
     // SAFETY: the helper takes no arguments.
-    verdict::process(&member, reason, unsafe { bpf_get_current_task() })
+    let task = unsafe { bpf_get_current_task() };
+    if leaves {
+        return verdict::process(&member, reason(Operation::Clone, builtin::LEAVING), task);
+    }
+    let parent = probe::parent_task(task);
+    if member::of_task(parent) == member.sandbox {
+        return 0;
+    }
+    verdict::process(&member, reason(Operation::Clone, builtin::PROCESS), parent)
 }
 
 /// An argument that may be null. To the verifier a hook's pointer never is: it

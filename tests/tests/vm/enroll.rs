@@ -24,6 +24,8 @@ crate::trials![
     an_enrolled_process_is_killed_when_its_call_ends,
     an_enrolled_process_that_stays_outlives_the_call,
     open_sockets_directories_and_files_are_refused_with_a_list,
+    what_threads_and_mappings_have_open_is_refused_too,
+    a_process_whose_first_thread_has_ended_is_not_enrolled,
     what_is_open_can_be_accepted_by_name,
     anothers_process_is_not_enrolled,
     a_process_that_is_not_the_one_meant_is_not_enrolled,
@@ -271,6 +273,49 @@ async fn open_sockets_directories_and_files_are_refused_with_a_list() {
     attacker.go_on();
     assert_eq!(attacker.line(), "ok");
     assert_eq!(attacker.line(), "ok content of secret/key");
+}
+
+async fn what_threads_and_mappings_have_open_is_refused_too() {
+    ground::make(DEV);
+    let path = "/srv/ground/work/file";
+    for (step, how) in [("open-in-thread", "descriptor"), ("map", "mapped by")] {
+        let mut attacker = Attacker::start(DEV, &[&[step, path], &["stay"]]);
+        assert_eq!(attacker.line(), "ok", "{step}");
+        let mut client = client::root().await;
+        let Err(status) = enroll(&mut client, request(DEV, attacker.pid())).await else {
+            panic!("{step}: it was enrolled");
+        };
+        assert_eq!(client::reason(&status), "INHERITED_DESCRIPTORS");
+        let expected = format!("writable file `{path}` ({how}");
+        assert!(status.message().contains(&expected), "{status:?}");
+        assert!(!host::cgroup(attacker.pid()).contains("sandboxd.slice"));
+    }
+}
+
+/// It would stay outside while its other threads are moved.
+async fn a_process_whose_first_thread_has_ended_is_not_enrolled() {
+    ground::make(DEV);
+    let before = host::sandboxes();
+    let mut attacker = Attacker::start(DEV, &[&["headless-child"], &["stay"]]);
+    let child = attacker.line();
+    let child: u32 = child.strip_prefix("ok ").unwrap().parse().unwrap();
+    let mut client = client::root().await;
+    for pid in [attacker.pid(), child] {
+        let Err(status) = enroll(&mut client, request(DEV, pid)).await else {
+            panic!("it was enrolled");
+        };
+        // Of its own it says nothing, as if it were gone.
+        let gone = status.code() == Code::NotFound && pid == child;
+        let expected = format!("process {child} is a process whose first thread has ended");
+        assert!(
+            gone || status.message().contains(&expected),
+            "{pid}, {child}: {status:?}"
+        );
+        assert!(!host::cgroup(pid).contains("sandboxd.slice"));
+    }
+    assert_eq!(host::sandboxes(), before);
+    let child = nix::unistd::Pid::from_raw(child.cast_signed());
+    nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
 }
 
 async fn what_is_open_can_be_accepted_by_name() {

@@ -2,10 +2,13 @@
 
 use std::{net::IpAddr, path::Path};
 
-use sandbox_common::{Key, Value, bits, kind};
+use sandbox_common::{Key, Value, bits, builtin, kind};
 
 use super::{Compiler, Doubtful};
-use crate::kernel::{KernelError, tree::End};
+use crate::{
+    kernel::{KernelError, tree::End},
+    policy::Access,
+};
 
 impl Compiler<'_> {
     /// An address; port 0: any.
@@ -80,6 +83,26 @@ impl Compiler<'_> {
                 ..Value::default()
             };
             self.entries.insert(key, value);
+        }
+        Ok(())
+    }
+
+    /// The name of such a socket, where the sandbox may write, is not the
+    /// sandbox's to give: another service's socket, moved there, would be what
+    /// the policy names.
+    pub(super) fn keep_unix(&mut self, path: &Path) -> Result<(), KernelError> {
+        let found = self.tree.find(path)?;
+        match &found.end {
+            End::Existing(chain) => {
+                if let Some((socket, parents)) = chain.split_last()
+                    && let Some(name) = socket.path.file_name()
+                {
+                    self.take_name(parents, name, Access::Read, builtin::UNIX);
+                }
+            }
+            End::Missing { parents, name, .. } => {
+                self.take_name(parents, name, Access::Read, builtin::UNIX);
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     os::fd::AsRawFd as _,
+    path::Path,
     process, thread,
     time::Duration,
 };
@@ -49,6 +50,11 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
         ("escape", []) => escape(),
         ("child", []) => child(),
         ("clone-into", [cgroup]) => clone_into(cgroup),
+        ("sibling", []) => sibling().and(NONE),
+        ("sibling-of-a-child", []) => sibling_of_a_child(),
+        ("open-in-thread", [path]) => open_in_thread(Path::new(path)),
+        ("map", [path]) => map(Path::new(path)),
+        ("headless-child", []) => headless_child(),
         _ => return None,
     })
 }
@@ -105,6 +111,85 @@ fn clone_into(cgroup: &OsStr) -> Found {
         0 => process::exit(0),
         _ => nix::sys::wait::wait().and(NONE),
     }
+}
+
+/// Gives whoever started this process another child, which ends at once.
+fn sibling() -> Result<i64, Errno> {
+    let flags = libc::CLONE_PARENT;
+    // SAFETY: as fork(2), for a program that has one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match Errno::result(pid)? {
+        0 => process::exit(0),
+        pid => Ok(pid),
+    }
+}
+
+/// Both are this process's own.
+fn sibling_of_a_child() -> Found {
+    // SAFETY: this program has one thread.
+    let ForkResult::Parent { child } = unsafe { fork() }? else {
+        process::exit(i32::from(sibling().is_err()));
+    };
+    let mut failed = false;
+    for _ in 0..2 {
+        let status = nix::sys::wait::wait()?;
+        failed |= status == nix::sys::wait::WaitStatus::Exited(child, 1);
+    }
+    if failed { Err(Errno::EPERM) } else { NONE }
+}
+
+/// A file that a thread with descriptors of its own has open for writing.
+fn open_in_thread(path: &Path) -> Found {
+    let (done, opened) = std::sync::mpsc::channel();
+    let path = path.to_owned();
+    thread::spawn(move || {
+        let file = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES).and_then(|()| {
+            File::options()
+                .append(true)
+                .open(path)
+                .map_err(|it| super::errno(&it))
+        });
+        let _ = done.send(file.as_ref().map(drop).map_err(|errno| *errno));
+        loop {
+            thread::park();
+        }
+    });
+    opened.recv().unwrap_or(Err(Errno::EPIPE)).and(NONE)
+}
+
+/// A file that is mapped for reading, may be for writing, and is not open any
+/// more.
+fn map(path: &Path) -> Found {
+    let file = File::options().read(true).write(true).open(path);
+    let file = file.map_err(|error| super::errno(&error))?;
+    let (read, shared, fd) = (libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd());
+    // SAFETY: a new mapping that nobody uses.
+    let mapping = unsafe { libc::mmap(std::ptr::null_mut(), 1, read, shared, fd, 0) };
+    if mapping == libc::MAP_FAILED {
+        return Err(Errno::last());
+    }
+    NONE
+}
+
+/// A child whose first thread has ended, and whose second one stays.
+fn headless_child() -> Found {
+    // SAFETY: this program has one thread.
+    let ForkResult::Parent { child } = unsafe { fork() }? else {
+        thread::spawn(|| {
+            loop {
+                pause();
+            }
+        });
+        // SAFETY: exit(2), not that of libc: it ends this thread alone.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        unreachable!("this thread has ended");
+    };
+    while !std::fs::read_to_string(format!("/proc/{child}/stat"))
+        .is_ok_and(|stat| stat.contains(") Z "))
+    {
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(child.to_string())
 }
 
 /// A child that stays as long as it can.

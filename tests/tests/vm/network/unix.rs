@@ -8,7 +8,7 @@ use std::{
         fd::{AsRawFd as _, OwnedFd},
         linux::net::SocketAddrExt as _,
         unix::{
-            fs::{PermissionsExt as _, symlink},
+            fs::{PermissionsExt as _, chown, symlink},
             net::{SocketAddr, UnixDatagram, UnixListener},
         },
     },
@@ -37,6 +37,7 @@ crate::trials![
     a_unix_socket_that_the_policy_names_is_reached_and_no_other,
     a_service_that_starts_anew_is_still_reached,
     a_link_in_the_workspace_names_no_unix_socket,
+    a_unix_socket_is_not_moved_to_a_name_that_the_policy_has,
     another_sandboxs_unix_socket_is_refused,
     an_unrestricted_network_opens_no_unix_socket,
     a_socket_that_was_made_outside_is_not_received,
@@ -200,6 +201,50 @@ async fn a_link_in_the_workspace_names_no_unix_socket() {
     )];
     compare(DEV, &cases, &run(DEV, network, &cases).await);
     control(DEV, &cases[0].step);
+}
+
+/// Where the sandbox may write, and could put any service's socket there.
+async fn a_unix_socket_is_not_moved_to_a_name_that_the_policy_has() {
+    let network = "mode = \"none\"\n\
+                   unix = [\"${workspace}/named\", \"${workspace}/plain/socket\", \
+                   \"${workspace}/missing/socket\"]";
+    let [other, named] = ["/srv/ground/work/foreign", "/srv/ground/work/named"];
+    let [directory, plain, missing] = [
+        "/srv/ground/work/services",
+        "/srv/ground/work/plain",
+        "/srv/ground/work/missing",
+    ];
+    let refused_rename =
+        |old, new, object| attack(&["rename", old, new]).kept("rename", object, RULE);
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        let services = [other, "/srv/ground/work/services/socket"].map(|path| {
+            let path = Path::new(path);
+            for directory in [Path::new(plain), path.parent().unwrap()] {
+                fs::create_dir_all(directory).unwrap();
+                chown(directory, Some(uid), Some(uid)).unwrap();
+            }
+            let service = UnixListener::bind(path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+            service
+        });
+        let cases = [
+            refused_rename(other, named, named),
+            refused_rename(plain, "/srv/ground/work/away", plain),
+            refused_rename(directory, missing, missing),
+            refused(&["unix", "stream", other], "connect", other),
+            attack(&["unix-own", "stream", "/srv/ground/work/own"]),
+        ];
+        compare(uid, &cases, &run(uid, network, &cases).await);
+        for (old, new) in [(other, named), (directory, missing)] {
+            assert_eq!(crate::host::attack(uid, "/", &["rename", old, new]), "ok");
+        }
+        let steps: Vec<_> = [named, "/srv/ground/work/missing/socket"]
+            .map(|socket| attack(&["unix", "stream", socket]))
+            .into();
+        compare(uid, &steps, &run(uid, network, &steps).await);
+        drop(services);
+    }
 }
 
 /// Without making the ground anew.

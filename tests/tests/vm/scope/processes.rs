@@ -15,6 +15,7 @@ crate::trials![
     a_process_outside_cannot_be_slowed_or_bounded,
     a_process_of_another_sandbox_cannot_be_touched,
     an_outside_parent_does_not_trace,
+    a_process_outside_is_given_no_child,
     a_sandbox_debugs_its_own_processes,
     a_list_of_processes_is_that_of_the_sandbox,
     the_daemon_cannot_be_touched,
@@ -182,6 +183,25 @@ async fn a_list_of_processes_is_that_of_the_sandbox() {
         for denial in &ran.denials {
             assert_eq!(denial.rule, "another process", "{ran:?}");
         }
+    }
+}
+
+/// Of a command it would be the daemon, of an enrolled process its parent.
+async fn a_process_outside_is_given_no_child() {
+    for (uid, way) in ATTACKERS.into_iter().chain([(ROOT, Way::Run)]) {
+        ground::make(uid);
+        let parent = match way {
+            Way::Run => host::daemon(),
+            Way::Enroll => std::process::id(),
+        };
+        let cases = [
+            refused(&["sibling"], "clone", &object(parent), "another process"),
+            attack(&["sibling-of-a-child"]),
+        ];
+        let steps: Vec<&[&str]> = cases.iter().map(|case| case.step.as_slice()).collect();
+        let ran = perform(uid, way, ground::POLICY, &steps).await;
+        compare(uid, &cases, &ran);
+        assert_eq!(host::attack(uid, "/", &["sibling"]), "ok");
     }
 }
 
