@@ -25,12 +25,16 @@ pub fn ioctl(ctx: &LsmContext) -> i32 {
     let command: u32 = ctx.arg(1);
     device::note(file, command);
     let member = enter!(Operation::Ioctl, Right::Write, dentry);
-    if !(types(command) || bypasses(command))
-        && (reads(command)
-            || find(&member, Leaf::file(dentry)).allows(bits::WRITE)
-            || lent(&member, dentry))
-    {
-        return 0;
+    if !(types(command) || bypasses(command)) {
+        if reads(command) {
+            return 0;
+        }
+        let place = find(&member, Leaf::file(dentry));
+        // Names in a directory that rules lie in are known by how it compares
+        // them, which can be set.
+        if place.allows(bits::WRITE) && place.shields == 0 || lent(&member, dentry) {
+            return 0;
+        }
     }
     refuse(
         &member,
@@ -60,8 +64,9 @@ const fn types(command: u32) -> bool {
     )
 }
 
-/// Whether it makes or removes directories with all that is in them, which is
-/// not seen where directories are made and removed, or locks a file system up.
+/// Whether it makes or removes directories with all that is in them, or copies
+/// files, which is not seen where that is asked about; locks a file system up; or
+/// gives a file another generation, by which rules know it.
 #[inline(always)]
 const fn bypasses(command: u32) -> bool {
     matches!(
@@ -72,6 +77,11 @@ const fn bypasses(command: u32) -> bool {
         | 0x5000_9417 // BTRFS_IOC_SNAP_CREATE_V2
         | 0x5000_940f // BTRFS_IOC_SNAP_DESTROY
         | 0x5000_943f // BTRFS_IOC_SNAP_DESTROY_V2
+        | 0x4020_bc10 // BCH_IOCTL_SUBVOLUME_CREATE
+        | 0x4020_bc11 // BCH_IOCTL_SUBVOLUME_DESTROY
+        | 0x4018_6f04 // OCFS2_IOC_REFLINK, which takes paths
+        | 0x4008_7602 | 0x4004_7602 // FS_IOC_SETVERSION
+        | 0x4008_6604 | 0x4004_6604 // EXT4_IOC_SETVERSION_OLD
         | 0xc040_6618 // FS_IOC_REMOVE_ENCRYPTION_KEY
         | 0xc040_6619 // FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS
     )

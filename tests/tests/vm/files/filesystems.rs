@@ -2,16 +2,21 @@
 
 use std::{
     fs,
+    os::unix::fs::chown,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use nix::mount::{MntFlags, umount2};
-use sandbox_daemon::proto::Start;
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, umount2},
+};
+use sandbox_daemon::proto::{Right, Start};
 
 use crate::{
     client,
     disk::{Disk, MountedDisk, run},
+    expect::{attack, compare},
     host::{self, DEV, ROOT},
 };
 
@@ -24,6 +29,7 @@ crate::trials![
     a_workspace_on_a_bind_mount_has_its_walls,
     a_workspace_on_fuse_has_its_walls,
     a_denied_name_of_vfat_is_denied_in_any_case,
+    a_directory_keeps_what_rules_know_it_by,
     a_denied_directory_is_not_seen_through_an_overlay,
     the_layers_of_an_overlay_are_not_reached_directly,
     a_subvolumes_rules_are_not_those_of_another,
@@ -336,6 +342,39 @@ async fn a_denied_name_of_vfat_is_denied_in_any_case() {
     }
     client::delete(&mut client, &sandbox).await;
     drop(disk);
+}
+
+/// Its generation, which old file systems let its owner set, and how names in it
+/// are compared.
+async fn a_directory_keeps_what_rules_know_it_by() {
+    const POLICY: &str = r#"
+version = 1
+[files]
+read = ["/"]
+write = ["${workspace}"]
+deny = ["${workspace}/**/.env", "${workspace}/missing"]
+"#;
+    let disks: [(&[&str], &str); 2] = [
+        (&["-O", "^metadata_csum,^64bit"], "FS_IOC_SETVERSION"),
+        (&["-O", "casefold"], "FS_IOC_SETFLAGS-casefold"),
+    ];
+    for (options, command) in disks {
+        for uid in [DEV, ROOT] {
+            clear();
+            let disk = Disk::make("ext4", options).mounted(&format!("{GROUND}/fs"));
+            fs::create_dir_all(WORK).unwrap();
+            chown(WORK, Some(uid), Some(uid)).unwrap();
+            let step: &[&str] = &["ioctl", WORK, command];
+            let spec = client::spec(uid, client::policy(POLICY), WORK);
+            let start = client::start(spec, &client::attacker(&[step]));
+            let ran = client::run(&mut client::root().await, start).await;
+            let case =
+                attack(&["ioctl"]).refused(Errno::EPERM, Right::Write, "ioctl", WORK, "ioctl");
+            compare(uid, &[case], &ran);
+            assert_eq!(host::attack(uid, "/", step), "ok");
+            drop(disk);
+        }
+    }
 }
 
 async fn a_denied_directory_is_not_seen_through_an_overlay() {

@@ -2,7 +2,12 @@
 
 use nix::errno::Errno;
 
-use crate::expect::{attack, check};
+use crate::{
+    client,
+    expect::{attack, check, compare},
+    ground,
+    host::{self, DEV, ROOT},
+};
 
 crate::trials![
     a_denied_file_is_not_there_to_be_opened,
@@ -11,6 +16,7 @@ crate::trials![
     a_denied_file_is_not_there_for_another_path_to_it,
     a_descriptor_of_a_path_cannot_be_reopened,
     what_may_be_read_is_read,
+    a_pipe_is_not_emptied_by_reading_it,
 ];
 
 const SECRET: &str = "/srv/ground/secret";
@@ -87,4 +93,27 @@ async fn what_may_be_read_is_read() {
         attack(&["read", "plain/missing"]).fails(Errno::ENOENT),
     ])
     .await;
+}
+
+/// What is read from it is not there any more for whom it was meant.
+async fn a_pipe_is_not_emptied_by_reading_it() {
+    let pipe = "plain/pipe";
+    for uid in [DEV, ROOT] {
+        ground::make(uid);
+        host::output(uid, &["mkfifo", "/srv/ground/plain/pipe"]);
+        let cases = [
+            attack(&["open", pipe, "r"]).kept("open", pipe, "/"),
+            attack(&["open", pipe, "rw"]).kept("open", pipe, "/"),
+            attack(&["mkfifo", "work/pipe"]).passes(),
+            attack(&["open", "work/pipe", "r"]).passes(),
+            attack(&["stat", pipe]).finds("0"),
+        ];
+        let steps: Vec<&[&str]> = cases.iter().map(|case| case.step.as_slice()).collect();
+        let mut client = client::root().await;
+        let ran = client::run(&mut client, ground::attacker(uid, &steps)).await;
+        compare(uid, &cases, &ran);
+        for step in &steps[..2] {
+            assert_eq!(host::attack(uid, ground::GROUND, step), "ok");
+        }
+    }
 }

@@ -14,6 +14,7 @@ crate::trials![
     credentials_do_not_exist_under_the_default_policy,
     what_runs_later_outside_is_read_only_under_the_default_policy,
     what_git_runs_later_is_read_only,
+    the_memory_of_devices_does_not_exist_under_the_default_policy,
 ];
 
 const CREDENTIALS: [&str; 7] = [
@@ -128,5 +129,33 @@ async fn what_git_runs_later_is_read_only() {
     assert_eq!(ran.exited.denied, 4, "{ran:?}");
     for step in &steps[..2] {
         assert_eq!(host::attack(DEV, repository, step), "ok");
+    }
+}
+
+/// Root may map it: what is on a screen, say.
+async fn the_memory_of_devices_does_not_exist_under_the_default_policy() {
+    let devices = fs::read_dir("/sys/bus/pci/devices").unwrap();
+    let memory: Vec<String> = devices
+        .flat_map(|device| fs::read_dir(device.unwrap().path()).unwrap())
+        .map(|file| file.unwrap())
+        .filter(|file| file.file_name().to_string_lossy().starts_with("resource"))
+        .filter(|file| file.file_name() != "resource")
+        .map(|file| fs::canonicalize(file.path()).unwrap().display().to_string())
+        .collect();
+    assert!(!memory.is_empty());
+    let steps: Vec<Vec<&str>> = memory
+        .iter()
+        .map(|path| vec!["open", path.as_str(), "r"])
+        .collect();
+    let steps: Vec<&[&str]> = steps.iter().map(Vec::as_slice).collect();
+    let ran = perform(ROOT, "default", &steps).await;
+    assert_eq!(ran.lines(), vec!["ENOENT"; memory.len()], "{ran:?}");
+    let refusals: Vec<_> = memory
+        .iter()
+        .map(|path| refusal("open", Right::Read, path.clone(), "hardware"))
+        .collect();
+    events(refusals.iter(), &ran);
+    for step in steps {
+        assert_eq!(host::attack(ROOT, "/", step), "ok", "{step:?}");
     }
 }
