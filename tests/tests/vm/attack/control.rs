@@ -237,12 +237,12 @@ impl Call {
             "TIOCLINUX" => (0x541c, vec![3]),
             "TIOCGWINSZ" => (0x5413, vec![0; 8]),
             "FS_IOC_GETFLAGS" => (0x8008_6601, vec![0; 8]),
-            // FS_NODUMP_FL
-            "FS_IOC_SETFLAGS" => (0x4008_6602, 0x40_u64.to_le_bytes().to_vec()),
+            // FS_NODUMP_FL, and FS_EXTENT_FL, which files have and not all lose.
+            "FS_IOC_SETFLAGS" => (0x4008_6602, 0x8_0040_u64.to_le_bytes().to_vec()),
             // EXT4_CASEFOLD_FL
             "FS_IOC_SETFLAGS-casefold" => (0x4008_6602, 0x4000_0000_u64.to_le_bytes().to_vec()),
             "FS_IOC_SETVERSION" => (0x4008_7602, 12345_u64.to_le_bytes().to_vec()),
-            "FS_IOC32_SETFLAGS" => (0x4004_6602, 0x40_u32.to_le_bytes().to_vec()),
+            "FS_IOC32_SETFLAGS" => (0x4004_6602, 0x8_0040_u32.to_le_bytes().to_vec()),
             "FS_IOC_ENABLE_VERITY" => {
                 // Version 1, SHA-256, blocks of 4096 bytes.
                 let mut argument = vec![0; 128];
