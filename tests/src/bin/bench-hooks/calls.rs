@@ -68,6 +68,8 @@ pub(crate) fn print(what: &str, path: &OsStr) -> Result<()> {
             repeat(BATCH, || Ok(file.read_exact_at(&mut bytes, 0)?))
         }
         "make" => {
+            // Inside, `/dev/shm` is another one.
+            fs::create_dir_all(Path::new(path).parent().unwrap_or(Path::new("/")))?;
             let file = CString::new(path.as_bytes())?;
             repeat(BATCH, || {
                 let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
