@@ -57,6 +57,14 @@ pub enum KernelError {
         /// Why.
         source: io::Error,
     },
+    /// Whoever refuses what it does not know still does.
+    #[error(
+        "programs of an earlier daemon are still attached\n\nhint: `bpftool link` and `bpftool prog` say who holds them"
+    )]
+    Lingering,
+    /// The list of programs.
+    #[error("the kernel does not say which programs are loaded")]
+    Programs(#[source] ProgramError),
     /// The event buffer was taken already, or cannot be polled.
     #[error("cannot read events")]
     Events(#[source] io::Error),

@@ -3,14 +3,21 @@
 //! before it takes the old one away.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use aya::{
     Ebpf,
     maps::{Array, Map, MapData},
-    programs::links::FdLink,
+    programs::{
+        ProgramError,
+        links::{FdLink, PinnedLink},
+        loaded_programs,
+    },
 };
 
 use super::{Filter, FilterMap, KernelError, PIN_DIRECTORY, Policies, map};
@@ -20,6 +27,12 @@ const SCHEMA: &str = "v1";
 
 /// The map that is pinned last: a directory without it is not whole.
 const LAST: &str = "SEED";
+
+/// What the names of pinned links begin with.
+const LINK: &str = "link_";
+
+/// How long the kernel may take to detach programs.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The pins of one load.
 pub(super) struct Pins {
@@ -102,15 +115,15 @@ impl Earlier {
         Ok(sets)
     }
 
-    /// Removes the pins that cannot be told of new sandboxes: their programs,
-    /// which refuse what they do not know, detach.
+    /// Removes the pins that cannot be told of new sandboxes. Their programs,
+    /// which refuse what they do not know, are detached when it returns.
     pub(super) fn remove_other(&mut self) -> Result<(), KernelError> {
-        self.other.drain(..).try_for_each(|path| remove(&path))
+        detach(&std::mem::take(&mut self.other))
     }
 
-    /// Removes the rest.
+    /// Removes the rest, likewise.
     pub(super) fn remove(&mut self) -> Result<(), KernelError> {
-        self.usable.drain(..).try_for_each(|path| remove(&path))
+        detach(&std::mem::take(&mut self.usable))
     }
 }
 
@@ -139,7 +152,7 @@ impl Pins {
     /// Pins the links: from here on the programs outlive this process.
     pub(super) fn links(&self, links: Vec<(&'static str, FdLink)>) -> Result<(), KernelError> {
         for (name, link) in links {
-            let path = self.directory.join(format!("link_{name}"));
+            let path = self.directory.join(format!("{LINK}{name}"));
             link.pin(&path)
                 .map_err(|error| pin("pin a link", &path)(io::Error::other(error)))?;
         }
@@ -172,6 +185,55 @@ impl Pins {
 
 fn remove(path: &Path) -> Result<(), KernelError> {
     fs::remove_dir_all(path).map_err(pin("remove pins", path))
+}
+
+/// Removes the pins of loads and waits until their programs are gone: the kernel
+/// detaches them later, from a queue of work.
+fn detach(loads: &[PathBuf]) -> Result<(), KernelError> {
+    let mut programs = BTreeSet::new();
+    for load in loads {
+        for entry in fs::read_dir(load).map_err(pin("read", load))? {
+            let path = entry.map_err(pin("read", load))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(LINK) {
+                programs.insert(program(&path)?);
+            }
+        }
+        remove(load)?;
+    }
+    let start = Instant::now();
+    while is_any_loaded(&programs)? {
+        if start.elapsed() > PATIENCE {
+            return Err(KernelError::Lingering);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The id of the program that a pinned link attaches.
+fn program(link: &Path) -> Result<u32, KernelError> {
+    PinnedLink::from_pin(link)
+        .and_then(|pinned| FdLink::from(pinned).info())
+        .map(|info| info.program_id())
+        .map_err(|error| pin("open a link", link)(io::Error::other(error)))
+}
+
+fn is_any_loaded(programs: &BTreeSet<u32>) -> Result<bool, KernelError> {
+    if programs.is_empty() {
+        return Ok(false);
+    }
+    for program in loaded_programs() {
+        match program {
+            Ok(program) if programs.contains(&program.id()) => return Ok(true),
+            Ok(_) => {}
+            // It went while the list was read.
+            Err(ProgramError::SyscallError(error))
+                if error.io_error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(KernelError::Programs(error)),
+        }
+    }
+    Ok(false)
 }
 
 /// A load that failed half-way leaves nothing.

@@ -59,6 +59,11 @@ fn accepts() -> bool {
     UnixStream::connect(SOCKET).is_ok()
 }
 
+/// How many programs there are.
+fn loaded() -> usize {
+    aya::programs::loaded_programs().count()
+}
+
 /// Loads whose programs are attached.
 pub(crate) fn attached() -> BTreeSet<String> {
     let Ok(loads) = fs::read_dir(PINS) else {
@@ -209,6 +214,7 @@ async fn what_was_denied_stays_denied_whatever_becomes_of_the_daemon() {
     assert_eq!(enrolled.attack(), REFUSED);
 
     let old = daemon();
+    let programs = loaded();
     let before = attached();
     assert_eq!(before.len(), 1, "{before:?}");
     kill(old, Signal::SIGKILL).unwrap();
@@ -237,6 +243,8 @@ async fn what_was_denied_stays_denied_whatever_becomes_of_the_daemon() {
     let after = attached();
     assert_eq!(after.len(), 1, "{after:?}");
     assert!(after.is_disjoint(&before), "{after:?}");
+    // Nothing is left that would refuse what is new.
+    assert_eq!(loaded(), programs);
     assert!(seen.iter().any(|now| now.len() == 2), "{seen:?}");
     // What the first daemon ran has ended; what was enrolled goes on.
     wait_until("what it ran is dead", || !alive(pid)).await;
