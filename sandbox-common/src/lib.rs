@@ -6,6 +6,7 @@
 
 mod counters;
 mod event;
+mod flow;
 mod fold;
 mod place;
 mod rule;
@@ -15,6 +16,9 @@ pub use event::{
     EVENT_VERSION, EXE_BYTES, EventHeader, Facility, FacilityEvent, FileEvent, NetEvent, Object,
     Operation, PATH_BYTES, ProcessEvent, Right, UNIX_BYTES, UnixEvent, Verdict, capability_name,
     flags,
+};
+pub use flow::{
+    Asked, DNS_PORT, Entrance, Entrances, FlowKey, PROXY_ADDRESS, PROXY_PORT, SYNTHETIC, mapped,
 };
 pub use fold::{Fold, folds};
 pub use place::{

@@ -1,0 +1,269 @@
+//! Who is calling: a sandbox, under its policy, and the process that asks.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use sandbox_common::Asked;
+
+use crate::{
+    channel::{FromProxy, Operation, Refused, SandboxPolicy},
+    flows,
+    ledger::{Ledger, Outbox, Tally},
+    name::Name,
+    policy::{Policy, Verdict},
+    synthetic::Names,
+};
+
+/// All sandboxes that may use the proxy.
+#[derive(Debug)]
+pub struct Sandboxes {
+    all: RwLock<HashMap<u64, Arc<Sandbox>>>,
+    outbox: Arc<Outbox>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// Its cgroup id.
+    pub id: u64,
+    policy: RwLock<Arc<Policy>>,
+    names: Mutex<Names>,
+    ledger: Ledger,
+    outbox: Arc<Outbox>,
+}
+
+/// A socket of a sandbox.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Where it was made.
+    pub sandbox: Arc<Sandbox>,
+    /// Where it wanted to go.
+    pub asked: SocketAddr,
+    exec: u64,
+    pid: u32,
+    uid: u32,
+    comm: [u8; 16],
+}
+
+/// Something that is let through.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The host.
+    pub name: Name,
+    /// The port; 0: none.
+    pub port: u16,
+    /// Where its bytes are counted.
+    pub tally: Arc<Tally>,
+}
+
+/// Something that is not, and was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// A name, or what was given for one.
+    pub host: String,
+    /// 0: none.
+    pub port: u16,
+    /// Why.
+    pub rule: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, rule } = self;
+        match port {
+            0 => write!(f, "denied {host} ({rule})"),
+            port => write!(f, "denied {host}:{port} ({rule})"),
+        }
+    }
+}
+
+impl Sandboxes {
+    /// None; what becomes of their calls goes to `outbox`.
+    #[must_use]
+    pub fn new(outbox: Arc<Outbox>) -> Self {
+        Self {
+            all: RwLock::default(),
+            outbox,
+        }
+    }
+
+    /// Puts a policy in force, in the place of an earlier one.
+    pub fn put(&self, mut policy: SandboxPolicy) {
+        let id = policy.sandbox;
+        let names = std::mem::take(&mut policy.names);
+        let policy = Arc::new(Policy::new(policy));
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sandbox) = all.get(&id) {
+            *sandbox
+                .policy
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = policy;
+            return;
+        }
+        let mut known = Names::default();
+        for name in names.iter().filter_map(|name| Name::parse(name).ok()) {
+            known.address(&name);
+        }
+        let sandbox = Sandbox {
+            id,
+            policy: RwLock::new(policy),
+            names: Mutex::new(known),
+            ledger: Ledger::default(),
+            outbox: self.outbox.clone(),
+        };
+        all.insert(id, Arc::new(sandbox));
+    }
+
+    /// The sandbox is gone.
+    pub fn forget(&self, id: u64) {
+        self.all
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
+    }
+
+    /// Who asked that; none: a sandbox that has no policy here.
+    #[must_use]
+    pub fn caller(&self, asked: &Asked) -> Option<Caller> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let sandbox = all.get(&asked.sandbox)?.clone();
+        Some(Caller {
+            sandbox,
+            asked: flows::destination(asked),
+            exec: asked.exec,
+            pid: asked.pid,
+            uid: asked.uid,
+            comm: asked.comm,
+        })
+    }
+
+    /// Tells what was counted since the last time.
+    pub fn report(&self) {
+        let all: Vec<_> = {
+            let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+            all.values().cloned().collect()
+        };
+        for sandbox in all {
+            let traffic = sandbox.ledger.take();
+            if !traffic.is_empty() {
+                self.outbox.send(FromProxy::Traffic {
+                    sandbox: sandbox.id,
+                    traffic,
+                });
+            }
+        }
+    }
+}
+
+impl Sandbox {
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The address that stands for a name; none: it has too many names.
+    pub fn address(&self, name: &Name) -> Option<std::net::Ipv4Addr> {
+        let (address, new) = self.names().address(name)?;
+        if new {
+            // Before anybody uses it: a later proxy has to know.
+            self.outbox.send(FromProxy::Named {
+                sandbox: self.id,
+                name: name.as_str().into(),
+            });
+        }
+        Some(address)
+    }
+
+    /// The name that an address stands for.
+    pub fn name(&self, address: std::net::Ipv4Addr) -> Option<Name> {
+        self.names().name(address).cloned()
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Caller {
+    /// Lets a connection or a request through, or tells that it does not.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn reach(&self, operation: Operation, name: &Name, port: u16) -> Result<Grant, Refusal> {
+        let verdict = self.sandbox.policy().reach(name, port);
+        self.settle(operation, name, port, verdict)
+    }
+
+    /// The same for a name.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn resolve(&self, name: &Name) -> Result<Grant, Refusal> {
+        let verdict = self.sandbox.policy().resolve(name);
+        self.settle(Operation::Resolve, name, 0, verdict)
+    }
+
+    /// Tells of a refusal that no rule about names is behind.
+    ///
+    /// # Errors
+    /// The refusal; in observe mode there is none, and things go on.
+    pub fn refuse(
+        &self,
+        operation: Operation,
+        host: &str,
+        port: u16,
+        rule: impl Into<String>,
+    ) -> Result<Arc<Tally>, Refusal> {
+        let rule = rule.into();
+        let policy = self.sandbox.policy();
+        let observed = policy.observes();
+        self.sandbox.outbox.refused(Refused {
+            sandbox: self.sandbox.id,
+            exec: self.exec,
+            generation: policy.generation(),
+            pid: self.pid,
+            uid: self.uid,
+            comm: self.comm,
+            operation,
+            host: host.into(),
+            port,
+            rule: rule.clone(),
+            observed,
+            count: 1,
+        });
+        let tally = self.sandbox.ledger.count(host, port, &rule, observed);
+        if observed {
+            return Ok(tally);
+        }
+        Err(Refusal {
+            host: host.into(),
+            port,
+            rule,
+        })
+    }
+
+    fn settle(
+        &self,
+        operation: Operation,
+        name: &Name,
+        port: u16,
+        verdict: Verdict,
+    ) -> Result<Grant, Refusal> {
+        let tally = match verdict {
+            Verdict::Allowed(rule) => self.sandbox.ledger.count(name.as_str(), port, &rule, true),
+            Verdict::Refused(rule) => self.refuse(operation, name.as_str(), port, rule)?,
+        };
+        Ok(Grant {
+            name: name.clone(),
+            port,
+            tally,
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! What was decided, on its way to the daemon: refusals one by one, identical
+//! ones folded while they wait; everything counted by host and rule.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+
+use crate::channel::{FromProxy, Refused, Traffic};
+
+/// Refusals of different kinds that wait at a time.
+const MAX_WAITING: usize = 4096;
+
+/// Hosts and rules of one sandbox that are counted apart between two reports.
+const MAX_TALLIES: usize = 4096;
+
+/// Messages for the daemon.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: Mutex<Waiting>,
+    ready: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: Vec<FromProxy>,
+    /// How often each of the refusals among them happened.
+    refused: HashMap<Refused, u64>,
+    /// By sandbox and exec.
+    lost: HashMap<(u64, u64), u64>,
+}
+
+impl Outbox {
+    /// Sends a message.
+    pub fn send(&self, message: FromProxy) {
+        lock(&self.waiting).messages.push(message);
+        self.ready.notify_one();
+    }
+
+    /// Tells of a refusal; its count does not matter.
+    pub fn refused(&self, refused: Refused) {
+        let mut waiting = lock(&self.waiting);
+        let refused = Refused {
+            count: 0,
+            ..refused
+        };
+        if let Some(count) = waiting.refused.get_mut(&refused) {
+            *count += 1;
+        } else if waiting.refused.len() < MAX_WAITING {
+            waiting.refused.insert(refused, 1);
+        } else {
+            *waiting
+                .lost
+                .entry((refused.sandbox, refused.exec))
+                .or_default() += 1;
+        }
+        drop(waiting);
+        self.ready.notify_one();
+    }
+
+    /// Waits until there is something to take.
+    pub async fn ready(&self) {
+        self.ready.notified().await;
+    }
+
+    /// All that waits.
+    pub fn take(&self) -> Vec<FromProxy> {
+        let Waiting {
+            mut messages,
+            refused,
+            lost,
+        } = std::mem::take(&mut *lock(&self.waiting));
+        messages.extend(
+            refused
+                .into_iter()
+                .map(|(refused, count)| FromProxy::Refused(Refused { count, ..refused })),
+        );
+        messages.extend(
+            lost.into_iter()
+                .map(|((sandbox, exec), count)| FromProxy::Lost {
+                    sandbox,
+                    exec,
+                    count,
+                }),
+        );
+        messages
+    }
+}
+
+/// What went to one host under one rule.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Connections, requests, queries.
+    pub requests: AtomicU64,
+    /// Bytes to the host.
+    pub sent: AtomicU64,
+    /// Bytes from the host.
+    pub received: AtomicU64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Column {
+    host: String,
+    port: u16,
+    rule: String,
+    allowed: bool,
+}
+
+/// The traffic of one sandbox.
+#[derive(Debug, Default)]
+pub struct Ledger(Mutex<HashMap<Column, Arc<Tally>>>);
+
+impl Ledger {
+    /// Counts one connection, request or query; its bytes are counted by whoever
+    /// keeps the tally.
+    pub fn count(&self, host: &str, port: u16, rule: &str, allowed: bool) -> Arc<Tally> {
+        let mut columns = lock(&self.0);
+        let mut column = Column {
+            host: host.into(),
+            port,
+            rule: rule.into(),
+            allowed,
+        };
+        if columns.len() >= MAX_TALLIES && !columns.contains_key(&column) {
+            // A sandbox that asks for ever other names.
+            column.host = "*".into();
+            column.port = 0;
+        }
+        let tally = columns.entry(column).or_default().clone();
+        drop(columns);
+        tally.requests.fetch_add(1, Ordering::Relaxed);
+        tally
+    }
+
+    /// What was counted since the last time.
+    pub fn take(&self) -> Vec<Traffic> {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        let mut columns = lock(&self.0);
+        let traffic = columns
+            .iter()
+            .map(|(column, tally)| Traffic {
+                host: column.host.clone(),
+                port: column.port,
+                rule: column.rule.clone(),
+                allowed: column.allowed,
+                requests: take(&tally.requests),
+                sent: take(&tally.sent),
+                received: take(&tally.received),
+            })
+            .filter(|it| it.requests + it.sent + it.received > 0)
+            .collect();
+        // Connections that are still open hold theirs.
+        columns.retain(|_, tally| Arc::strong_count(tally) > 1);
+        traffic
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,24 @@
+//! The only way out of a sandbox: a proxy that checks each destination by name.
+//! Who is calling, and for what, comes from the kernel; the policy from the
+//! daemon; what was decided goes back to it.
+//!
+//! ```text
+//! serve -> { http, tunnel, dns } -> caller -> { policy, ledger, names }
+//!                                -> dial -> { resolver, address }
+//! ```
+//!
+//! The daemon shares the host grammar (`name`, `rule`) and the messages
+//! (`channel`).
+
+#![deny(unsafe_code)]
+
+pub mod address;
+pub mod caller;
+pub mod channel;
+#[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
+pub mod flows;
+pub mod ledger;
+pub mod name;
+pub mod policy;
+pub mod rule;
+pub mod synthetic;

@@ -1,0 +1,55 @@
+//! Addresses that stand for names: what a sandbox that asks for a name is
+//! given, and what its connection to it means.
+
+use std::{collections::HashMap, net::Ipv4Addr};
+
+use crate::name::Name;
+
+/// Names of one sandbox, in the order in which they were asked for.
+#[derive(Debug, Default)]
+pub struct Names {
+    names: Vec<Name>,
+    places: HashMap<Name, u32>,
+}
+
+/// How many names a sandbox may ask for.
+pub const MAX_NAMES: usize = 16_384;
+
+/// The first of them, 198.18.1.0; what is below is the proxy's own.
+const FIRST: u32 = u32::from_be_bytes([198, 18, 1, 0]);
+
+impl Names {
+    /// The address of a name, and whether it is a new one; none: there are too
+    /// many.
+    pub fn address(&mut self, name: &Name) -> Option<(Ipv4Addr, bool)> {
+        if let Some(place) = self.places.get(name) {
+            return Some((Ipv4Addr::from(FIRST + place), false));
+        }
+        if self.names.len() >= MAX_NAMES {
+            return None;
+        }
+        let place = u32::try_from(self.names.len()).ok()?;
+        self.names.push(name.clone());
+        self.places.insert(name.clone(), place);
+        Some((Ipv4Addr::from(FIRST + place), true))
+    }
+
+    /// The name that an address stands for.
+    #[must_use]
+    pub fn name(&self, address: Ipv4Addr) -> Option<&Name> {
+        let place = u32::from(address).checked_sub(FIRST)?;
+        self.names.get(usize::try_from(place).ok()?)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
