@@ -66,6 +66,8 @@ pub mod header {
     pub const LISTEN_NONE: u32 = 1 << 2;
     /// `[network] listen = "any"`.
     pub const LISTEN_ANY: u32 = 1 << 3;
+    /// `[network] mode = "proxy"`.
+    pub const PROXY: u32 = 1 << 4;
     /// `[scope] allow = ["userns"]`.
     pub const USER_NAMESPACES: u32 = 1 << 8;
 }

@@ -46,6 +46,8 @@ pub mod builtin {
     pub const IOCTL: u32 = 0xffff_ff14;
     /// A program that would run as somebody else: a setuid or setgid bit.
     pub const SETUID: u32 = 0xffff_ff15;
+    /// The proxy is the only way there, and is away.
+    pub const PROXY_AWAY: u32 = 0xffff_ff16;
 }
 
 /// What events call a built-in rule.
@@ -74,6 +76,7 @@ pub const fn builtin_label(rule: u32) -> Option<&'static str> {
         builtin::RECEIVED => "received descriptor",
         builtin::IOCTL => "ioctl",
         builtin::SETUID => "setuid",
+        builtin::PROXY_AWAY => "the proxy is away",
         _ => return None,
     })
 }

@@ -209,6 +209,37 @@ pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     network::send6(&ctx)
 }
 
+/// Where an answer comes from, as the socket asked. Never refused.
+#[cgroup_sock_addr(recvmsg4)]
+pub fn recvmsg4(ctx: SockAddrContext) -> i32 {
+    network::restore4(&ctx);
+    1
+}
+
+#[cgroup_sock_addr(recvmsg6)]
+pub fn recvmsg6(ctx: SockAddrContext) -> i32 {
+    network::restore6(&ctx);
+    1
+}
+
+#[cgroup_sock_addr(getpeername4)]
+pub fn getpeername4(ctx: SockAddrContext) -> i32 {
+    network::restore4(&ctx);
+    1
+}
+
+#[cgroup_sock_addr(getpeername6)]
+pub fn getpeername6(ctx: SockAddrContext) -> i32 {
+    network::restore6(&ctx);
+    1
+}
+
+#[cgroup_sock(sock_release)]
+pub fn sock_release(ctx: SockContext) -> i32 {
+    network::release(&ctx);
+    1
+}
+
 #[cgroup_sock_addr(bind4)]
 pub fn bind4(ctx: SockAddrContext) -> i32 {
     network::bind4(&ctx)

@@ -5,7 +5,10 @@ use aya_ebpf::{
     btf_maps::{Array, HashMap, HashOfMaps, RingBuf},
     macros::btf_map,
 };
-use sandbox_common::{Counters, FILTER_WORDS, FileEvent, Identity, Key, Lent, Value, filter_bit};
+use sandbox_common::{
+    Asked, Counters, Entrances, FILTER_WORDS, FileEvent, FlowKey, Identity, Key, Lent, Value,
+    filter_bit,
+};
 
 /// The rules of one policy. Filled before it is inserted and never changed
 /// after; the size here is only that of the template. Its values are `Value`s,
@@ -55,6 +58,22 @@ pub static TERMINALS: HashMap<u64, u64, 4096> = HashMap::new();
 /// of everybody else are not in here.
 #[btf_map]
 pub static IPC_OWNERS: HashMap<u64, u64, 16384> = HashMap::new();
+
+/// Cookie of a socket -> what it asked the proxy for. An entry is as old as its
+/// socket at most.
+#[btf_map]
+pub static ASKED: HashMap<u64, Asked, 262144, NO_PREALLOC> = HashMap::new();
+
+/// Where a socket sends to the proxy from -> its cookie.
+#[btf_map]
+pub static FLOWS: HashMap<FlowKey, u64, 262144, NO_PREALLOC> = HashMap::new();
+
+/// The proxy's sockets.
+#[btf_map]
+pub static ENTRANCES: Array<Entrances, 1> = Array::new();
+
+/// `BPF_F_NO_PREALLOC`
+const NO_PREALLOC: usize = 1;
 
 /// Depth of a sandbox's cgroup; the host's root is 0.
 #[unsafe(no_mangle)]

@@ -75,6 +75,7 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ),
     ("SOCK__SK_FAMILY", "sock", "__sk_common.skc_family", 2),
     ("SOCK__SK_NUM", "sock", "__sk_common.skc_num", 2),
+    ("SOCK__SK_COOKIE", "sock", "__sk_common.skc_cookie", 8),
     ("UNIX_SOCK__PATH_DENTRY", "unix_sock", "path.dentry", 8),
     ("UNIX_SOCK__ADDR", "unix_sock", "addr", 8),
     ("UNIX_ADDRESS__LEN", "unix_address", "len", 4),

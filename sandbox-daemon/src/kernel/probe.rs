@@ -68,7 +68,7 @@ fn cgroup() -> Result<(), KernelError> {
     attach(
         &mut ebpf,
         "probe_cgroup",
-        Attach::SockCreate,
+        Attach::Sock,
         |program| match program {
             Program::CgroupSock(program) => Some(program.load()),
             _ => None,

@@ -33,7 +33,7 @@ pub enum Wall {
 #[derive(Clone, Copy)]
 pub(super) enum Attach {
     Lsm(&'static str),
-    SockCreate,
+    Sock,
     SockAddr,
     Skb(CgroupSkbAttachType),
 }
@@ -114,6 +114,11 @@ const NETWORK: &[Entry] = &[
     cgroup("connect6", Attach::SockAddr),
     cgroup("sendmsg4", Attach::SockAddr),
     cgroup("sendmsg6", Attach::SockAddr),
+    cgroup("recvmsg4", Attach::SockAddr),
+    cgroup("recvmsg6", Attach::SockAddr),
+    cgroup("getpeername4", Attach::SockAddr),
+    cgroup("getpeername6", Attach::SockAddr),
+    cgroup("sock_release", Attach::Sock),
     cgroup("bind4", Attach::SockAddr),
     cgroup("bind6", Attach::SockAddr),
     cgroup("egress", Attach::Skb(CgroupSkbAttachType::Egress)),
@@ -217,6 +222,7 @@ pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), Ker
         match (program, entry.attach) {
             (Program::Lsm(program), Attach::Lsm(hook)) => program.load(hook, types),
             (Program::CgroupSockAddr(program), Attach::SockAddr) => program.load(),
+            (Program::CgroupSock(program), Attach::Sock) => program.load(),
             (Program::CgroupSkb(program), Attach::Skb(_)) => program.load(),
             _ => return Err(KernelError::Object(entry.program)),
         }

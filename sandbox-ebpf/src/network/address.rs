@@ -9,7 +9,9 @@ use aya_ebpf::{
 };
 use sandbox_common::{Operation, Right, builtin, header};
 
-use super::{AF_INET, AF_INET6, TCP, UDP, direct, is_loopback, owner::owner, specified};
+use super::{
+    AF_INET, AF_INET6, TCP, UDP, direct, is_loopback, owner::owner, proxy::redirect, specified,
+};
 use crate::{
     event::Destination,
     layout::probe,
@@ -77,10 +79,19 @@ fn reach(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
     if member.header().bits & header::NETWORK_UNRESTRICTED != 0 {
         return 1;
     }
+    let reason = |rule| Reason {
+        operation,
+        right: Right::Connect,
+        errno: Errno::Perm,
+        rule,
+    };
     let mut rule = builtin::NETWORK;
     if own {
         if direct(member.rules, &to) {
             return 1;
+        }
+        if let Some(answer) = redirect(ctx, &member, reason(builtin::NETWORK), &specified(to)) {
+            return answer;
         }
         // Resolvers connect such sockets to compare addresses, and send nothing.
         // What is sent is decided for each packet.
@@ -102,13 +113,7 @@ fn reach(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
             }
         }
     }
-    let reason = Reason {
-        operation,
-        right: Right::Connect,
-        errno: Errno::Perm,
-        rule,
-    };
-    verdict::network(&member, reason, &to)
+    verdict::network(&member, reason(rule), &to)
 }
 
 /// A port: whether it may be taken, and is not somebody else's.
@@ -189,7 +194,7 @@ fn foreign(ctx: &SockAddrContext, member: &Member, at: &Destination) -> bool {
 }
 
 #[inline(always)]
-fn address4(ctx: &SockAddrContext) -> Destination {
+pub(super) fn address4(ctx: &SockAddrContext) -> Destination {
     // SAFETY: fields that the verifier allows for these hooks.
     unsafe {
         Destination {
@@ -203,7 +208,7 @@ fn address4(ctx: &SockAddrContext) -> Destination {
 
 /// A v4-mapped address is the IPv4 one.
 #[inline(always)]
-fn address6(ctx: &SockAddrContext) -> Destination {
+pub(super) fn address6(ctx: &SockAddrContext) -> Destination {
     // SAFETY: as in `address4`.
     let (address, port, protocol) = unsafe {
         let ip = &raw const (*ctx.sock_addr).user_ip6;

@@ -5,11 +5,13 @@
 mod address;
 mod owner;
 mod packet;
+mod proxy;
 mod socket;
 mod unix;
 
 pub use address::{bind4, bind6, connect4, connect6, send4, send6};
 pub use packet::{egress, ingress};
+pub use proxy::{release, restore4, restore6};
 use sandbox_common::{Key, kind};
 pub use socket::{bind, connect, create, listen, receive};
 pub use unix::{datagram, stream};
@@ -75,10 +77,16 @@ fn specified(to: Destination) -> Destination {
     if to.address != [0; 4] {
         return to;
     }
+    loopback(&to)
+}
+
+/// The same at the loopback address.
+#[inline(always)]
+fn loopback(to: &Destination) -> Destination {
     let address = if to.family == AF_INET {
         [0x7f00_0001_u32.to_be(), 0, 0, 0]
     } else {
         [0, 0, 0, 1_u32.to_be()]
     };
-    Destination { address, ..to }
+    Destination { address, ..*to }
 }

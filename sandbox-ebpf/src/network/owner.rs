@@ -14,7 +14,7 @@ use super::{AF_INET, TCP};
 use crate::{event::Destination, layout::probe, member};
 
 /// The network namespace of the caller (`BPF_F_CURRENT_NETNS`).
-const CURRENT: u64 = -1_i64 as u64;
+pub const CURRENT: u64 = -1_i64 as u64;
 
 /// Who receives what is sent to `to`, a TCP or a UDP port, from `from`: the
 /// sandbox's cgroup id, or 0 for somebody outside. None: nobody.
@@ -23,6 +23,16 @@ const CURRENT: u64 = -1_i64 as u64;
 /// device counts: in the others a socket that is bound to one is not found.
 #[inline(always)]
 pub fn owner(ctx: *mut c_void, from: &Destination, to: &Destination) -> Option<u64> {
+    with_tuple(from, to, |tuple, size| find(ctx, to.protocol, tuple, size))
+}
+
+/// Calls with what the kernel looks a socket up by.
+#[inline(always)]
+pub fn with_tuple<T>(
+    from: &Destination,
+    to: &Destination,
+    look_up: impl FnOnce(*mut bpf_sock_tuple, u32) -> T,
+) -> T {
     if to.family == AF_INET {
         let mut tuple = Tuple4 {
             saddr: from.address[0],
@@ -30,12 +40,7 @@ pub fn owner(ctx: *mut c_void, from: &Destination, to: &Destination) -> Option<u
             sport: from.port.to_be(),
             dport: to.port.to_be(),
         };
-        find(
-            ctx,
-            to.protocol,
-            (&raw mut tuple).cast(),
-            size_of::<Tuple4>() as u32,
-        )
+        look_up((&raw mut tuple).cast(), size_of::<Tuple4>() as u32)
     } else {
         let mut tuple = Tuple6 {
             saddr: from.address,
@@ -43,12 +48,7 @@ pub fn owner(ctx: *mut c_void, from: &Destination, to: &Destination) -> Option<u
             sport: from.port.to_be(),
             dport: to.port.to_be(),
         };
-        find(
-            ctx,
-            to.protocol,
-            (&raw mut tuple).cast(),
-            size_of::<Tuple6>() as u32,
-        )
+        look_up((&raw mut tuple).cast(), size_of::<Tuple6>() as u32)
     }
 }
 

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use sandbox_common::{Operation, Right, builtin, header};
 
-use super::{AF_INET, AF_INET6, TCP, UDP, direct, is_loopback, owner::owner};
+use super::{AF_INET, AF_INET6, TCP, UDP, direct, is_loopback, owner::owner, proxy::note};
 use crate::{
     event::Destination,
     maps::SANDBOX_LEVEL,
@@ -185,6 +185,9 @@ impl Packet {
         }
         if !loopback {
             return Verdict::Refuse(builtin::NETWORK);
+        }
+        if bits & header::PROXY != 0 && note(ctx, &self.from, &self.to) {
+            return Verdict::Pass;
         }
         let owner = match owner(ctx.as_ptr(), &self.from, &self.to) {
             // What is left of a connection that has just ended is no socket, and
