@@ -94,7 +94,7 @@ impl Sandboxes {
     /// Puts a policy in force, in the place of an earlier one.
     pub fn put(&self, mut policy: SandboxPolicy) {
         let id = policy.sandbox;
-        let names = std::mem::take(&mut policy.names);
+        let (names, first) = (std::mem::take(&mut policy.names), policy.first_address);
         let policy = Arc::new(Policy::new(policy));
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sandbox) = all.get(&id) {
@@ -104,7 +104,7 @@ impl Sandboxes {
                 .unwrap_or_else(PoisonError::into_inner) = policy;
             return;
         }
-        let mut known = Names::default();
+        let mut known = Names::new(first);
         for name in names.iter().filter_map(|name| Name::parse(name).ok()) {
             known.address(&name);
         }

@@ -2,9 +2,18 @@
 //! length of four bytes, then JSON. The proxy's sockets and map descriptors come
 //! with the first message (`SCM_RIGHTS`).
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::{IpAddr, SocketAddr},
+    os::{
+        fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
 
-use serde::{Deserialize, Serialize};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::rule::HostRule;
 
@@ -60,6 +69,8 @@ pub struct SandboxPolicy {
     /// Names that have an address already, of an earlier proxy; see
     /// [`FromProxy::Named`].
     pub names: Vec<String>,
+    /// Which of the addresses that stand for names the first one has.
+    pub first_address: u32,
 }
 
 /// From the proxy.
@@ -163,4 +174,136 @@ pub struct Traffic {
     pub sent: u64,
     /// Bytes from the host.
     pub received: u64,
+}
+
+/// Descriptors that the first message brings at most.
+const MAX_DESCRIPTORS: usize = 6;
+
+/// Reads a message; none: the other side is gone.
+///
+/// # Errors
+/// Reading, or what comes is no message.
+pub async fn read<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<T>> {
+    let length = match from.read_u32().await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        length => usize::try_from(length?).unwrap_or(usize::MAX),
+    };
+    if length > MAX_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    from.read_exact(&mut message).await?;
+    Ok(Some(serde_json::from_slice(&message)?))
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// Writing, or it is too large.
+pub async fn write<T: Serialize>(
+    to: &mut (impl AsyncWrite + Unpin),
+    message: &T,
+) -> io::Result<()> {
+    to.write_all(&encode(message)?).await
+}
+
+/// Writes the first message, with descriptors.
+///
+/// # Errors
+/// See [`write`].
+pub fn send_first<T: Serialize>(
+    to: &UnixStream,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = encode(message)?;
+    let raw: Vec<_> = descriptors.iter().map(|fd| fd.as_raw_fd()).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let slices = [IoSlice::new(&bytes)];
+    let sent = sendmsg::<()>(to.as_raw_fd(), &slices, &rights, MsgFlags::empty(), None)?;
+    // A socket that nothing was written to takes a short message whole.
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// Reads the first message and its descriptors, of a socket that blocks.
+///
+/// # Errors
+/// See [`read`].
+pub fn receive_first<T: DeserializeOwned>(from: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
+    let mut length = [0; 4];
+    let mut space = nix::cmsg_space!([std::os::fd::RawFd; MAX_DESCRIPTORS]);
+    let mut slices = [IoSliceMut::new(&mut length)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_WAITALL;
+    let received = recvmsg::<()>(from.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
+    let mut descriptors = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            // SAFETY: the kernel has just opened them for this process.
+            descriptors.extend(
+                raw.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
+        }
+    }
+    let whole = received.bytes == 4;
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if !whole || length > MAX_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    io::Read::read_exact(&mut &*from, &mut message)?;
+    Ok((serde_json::from_slice(&message)?, descriptors))
+}
+
+fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, message)?;
+    let length = bytes.len() - 4;
+    if length > MAX_BYTES {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let length = u32::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+    bytes[..4].copy_from_slice(&length.to_be_bytes());
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Read as _, os::fd::AsFd as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_arrives_with_its_descriptors() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "here").unwrap();
+        let opened = File::open(file.path()).unwrap();
+        let begin = ToProxy::Begin { ipv6: true };
+        send_first(&here, &begin, &[opened.as_fd()]).unwrap();
+        let (message, mut descriptors) = receive_first::<ToProxy>(&there).unwrap();
+        assert!(matches!(message, ToProxy::Begin { ipv6: true }));
+        let mut text = String::new();
+        let mut received = File::from(descriptors.remove(0));
+        received.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "here");
+
+        there.set_nonblocking(true).unwrap();
+        here.set_nonblocking(true).unwrap();
+        let mut there = tokio::net::UnixStream::from_std(there).unwrap();
+        let mut here = tokio::net::UnixStream::from_std(here).unwrap();
+        write(&mut here, &ToProxy::Sync { serial: 7 })
+            .await
+            .unwrap();
+        let message = read(&mut there).await.unwrap();
+        assert!(matches!(message, Some(ToProxy::Sync { serial: 7 })));
+        drop(here);
+        assert!(read::<ToProxy>(&mut there).await.unwrap().is_none());
+    }
 }

@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod caller;
+#[expect(unsafe_code, reason = "descriptors that the kernel has just opened")]
 pub mod channel;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
 pub mod flows;
