@@ -6,7 +6,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr},
     os::{
-        fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd},
         unix::net::UnixStream,
     },
 };
@@ -219,7 +219,7 @@ pub fn send_first<T: Serialize>(
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let bytes = encode(message)?;
-    let raw: Vec<_> = descriptors.iter().map(|fd| fd.as_raw_fd()).collect();
+    let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let slices = [IoSlice::new(&bytes)];
     let sent = sendmsg::<()>(to.as_raw_fd(), &slices, &rights, MsgFlags::empty(), None)?;

@@ -9,7 +9,7 @@ use crate::name::Name;
 #[derive(Debug)]
 pub struct Names {
     first: u32,
-    names: Vec<Name>,
+    ordered: Vec<Name>,
     places: HashMap<Name, u32>,
 }
 
@@ -21,7 +21,7 @@ const LOWEST: u32 = u32::from_be_bytes([198, 18, 1, 0]);
 
 /// How many places there are for a first address: behind each there is room for
 /// all names.
-pub const FIRST_ADDRESSES: u32 = (2 << 16) - 256 - MAX_NAMES as u32;
+pub const FIRST_ADDRESSES: u32 = (2 << 16) - 256 - 16_384;
 
 impl Names {
     /// None yet. Where the first one begins is chosen at random: what an earlier
@@ -30,7 +30,7 @@ impl Names {
     pub fn new(first: u32) -> Self {
         Self {
             first: LOWEST + first % FIRST_ADDRESSES,
-            names: Vec::new(),
+            ordered: Vec::new(),
             places: HashMap::new(),
         }
     }
@@ -41,11 +41,11 @@ impl Names {
         if let Some(place) = self.places.get(name) {
             return Some((Ipv4Addr::from(self.first + place), false));
         }
-        if self.names.len() >= MAX_NAMES {
+        if self.ordered.len() >= MAX_NAMES {
             return None;
         }
-        let place = u32::try_from(self.names.len()).ok()?;
-        self.names.push(name.clone());
+        let place = u32::try_from(self.ordered.len()).ok()?;
+        self.ordered.push(name.clone());
         self.places.insert(name.clone(), place);
         Some((Ipv4Addr::from(self.first + place), true))
     }
@@ -54,18 +54,18 @@ impl Names {
     #[must_use]
     pub fn name(&self, address: Ipv4Addr) -> Option<&Name> {
         let place = u32::from(address).checked_sub(self.first)?;
-        self.names.get(usize::try_from(place).ok()?)
+        self.ordered.get(usize::try_from(place).ok()?)
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.names.len()
+        self.ordered.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.ordered.is_empty()
     }
 }
