@@ -10,7 +10,7 @@ use std::{
 use sandbox_common::Asked;
 
 use crate::{
-    channel::{FromProxy, Operation, Refused, SandboxPolicy},
+    channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy},
     flows,
     ledger::{Ledger, Outbox, Tally},
     name::Name,
@@ -238,7 +238,12 @@ impl Caller {
             observed,
             count: 1,
         });
-        let tally = self.sandbox.ledger.count(host, port, &rule, observed);
+        let decision = if observed {
+            Decision::Observed
+        } else {
+            Decision::Denied
+        };
+        let tally = self.sandbox.ledger.count(host, port, &rule, decision);
         if observed {
             return Ok(tally);
         }
@@ -257,7 +262,11 @@ impl Caller {
         verdict: Verdict,
     ) -> Result<Grant, Refusal> {
         let tally = match verdict {
-            Verdict::Allowed(rule) => self.sandbox.ledger.count(name.as_str(), port, &rule, true),
+            Verdict::Allowed(rule) => {
+                self.sandbox
+                    .ledger
+                    .count(name.as_str(), port, &rule, Decision::Allowed)
+            }
             Verdict::Refused(rule) => self.refuse(operation, name.as_str(), port, rule)?,
         };
         Ok(Grant {

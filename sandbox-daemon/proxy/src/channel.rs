@@ -157,6 +157,17 @@ pub struct Refused {
     pub count: u64,
 }
 
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Decision {
+    /// A rule lets it through.
+    Allowed,
+    /// It is refused.
+    Denied,
+    /// It would be, but was let through.
+    Observed,
+}
+
 /// What went to one host under one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
@@ -166,8 +177,8 @@ pub struct Traffic {
     pub port: u16,
     /// The rule that allowed or refused it.
     pub rule: String,
-    /// Whether it was let through.
-    pub allowed: bool,
+    /// What was decided.
+    pub decision: Decision,
     /// Connections, requests, queries.
     pub requests: u64,
     /// Bytes to the host.

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::channel::{FromProxy, Refused, Traffic};
+use crate::channel::{Decision, FromProxy, Refused, Traffic};
 
 /// Refusals of different kinds that wait at a time.
 const MAX_WAITING: usize = 4096;
@@ -108,7 +108,7 @@ struct Column {
     host: String,
     port: u16,
     rule: String,
-    allowed: bool,
+    decision: Decision,
 }
 
 /// The traffic of one sandbox.
@@ -118,13 +118,13 @@ pub struct Ledger(Mutex<HashMap<Column, Arc<Tally>>>);
 impl Ledger {
     /// Counts one connection, request or query; its bytes are counted by whoever
     /// keeps the tally.
-    pub fn count(&self, host: &str, port: u16, rule: &str, allowed: bool) -> Arc<Tally> {
+    pub fn count(&self, host: &str, port: u16, rule: &str, decision: Decision) -> Arc<Tally> {
         let mut columns = lock(&self.0);
         let mut column = Column {
             host: host.into(),
             port,
             rule: rule.into(),
-            allowed,
+            decision,
         };
         if columns.len() >= MAX_TALLIES && !columns.contains_key(&column) {
             // A sandbox that asks for ever other names.
@@ -147,7 +147,7 @@ impl Ledger {
                 host: column.host.clone(),
                 port: column.port,
                 rule: column.rule.clone(),
-                allowed: column.allowed,
+                decision: column.decision,
                 requests: take(&tally.requests),
                 sent: take(&tally.sent),
                 received: take(&tally.received),
