@@ -16,10 +16,14 @@ pub mod address;
 pub mod caller;
 #[expect(unsafe_code, reason = "descriptors that the kernel has just opened")]
 pub mod channel;
+pub mod dial;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
 pub mod flows;
 pub mod ledger;
 pub mod name;
 pub mod policy;
+pub mod resolver;
 pub mod rule;
 pub mod synthetic;
+#[cfg(test)]
+mod testing;
