@@ -10,9 +10,9 @@ pub enum HostPattern {
     /// `*`
     Any,
     /// `example.com`: that host.
-    Exact(String),
+    Exact(Name),
     /// `*.example.com`: any labels under it, not the host itself.
-    Below(String),
+    Below(Name),
 }
 
 /// A rule of `allow` or `deny`.
@@ -30,14 +30,10 @@ impl HostPattern {
     /// Whether it is about this host.
     #[must_use]
     pub fn matches(&self, name: &Name) -> bool {
-        let name = name.as_str();
         match self {
             Self::Any => true,
             Self::Exact(host) => host == name,
-            Self::Below(apex) => name
-                .strip_suffix(apex.as_str())
-                .and_then(|labels| labels.strip_suffix('.'))
-                .is_some_and(|labels| !labels.is_empty()),
+            Self::Below(apex) => name.is_below(apex),
         }
     }
 }
@@ -56,5 +52,47 @@ impl HostRule {
     #[must_use]
     pub fn matches(&self, name: &Name, port: u16) -> bool {
         self.host.matches(name) && self.ports().any(|ruled| ruled == port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text).unwrap()
+    }
+
+    fn rule(host: HostPattern, port: Option<u16>) -> HostRule {
+        HostRule {
+            host,
+            port,
+            label: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_star_host_means_any_labels_below_and_not_the_apex() {
+        let rule = rule(HostPattern::Below(name("example.com")), None);
+        assert!(rule.matches(&name("a.example.com"), 443));
+        assert!(rule.matches(&name("a.b.example.com"), 80));
+        assert!(!rule.matches(&name("example.com"), 443));
+        assert!(!rule.matches(&name("badexample.com"), 443));
+    }
+
+    #[test]
+    fn a_host_without_port_means_80_and_443() {
+        let exact = HostPattern::Exact(name("example.com"));
+        let matches = |port, asked| rule(exact.clone(), port).matches(&name("EXAMPLE.com."), asked);
+        assert!(matches(None, 80) && matches(None, 443));
+        assert!(!matches(None, 22));
+        assert!(matches(Some(22), 22) && !matches(Some(22), 443));
+    }
+
+    #[test]
+    fn a_lone_star_is_about_every_host_at_its_ports() {
+        let rule = rule(HostPattern::Any, Some(22));
+        assert!(rule.matches(&name("a.test"), 22));
+        assert!(!rule.matches(&name("a.test"), 443));
     }
 }

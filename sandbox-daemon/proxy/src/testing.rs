@@ -32,9 +32,9 @@ pub(crate) fn rule(entry: &str) -> HostRule {
         None => (entry, None),
     };
     let host = match host.strip_prefix("*.") {
-        Some(apex) => HostPattern::Below(apex.into()),
+        Some(apex) => HostPattern::Below(name(apex)),
         None if host == "*" => HostPattern::Any,
-        None => HostPattern::Exact(host.into()),
+        None => HostPattern::Exact(name(host)),
     };
     HostRule {
         host,
