@@ -36,8 +36,24 @@ pub struct Config {
     pub event_burst: u64,
     /// Refusals of one exec that are told in a second, after a burst.
     pub event_rate: u64,
+    /// The way out.
+    pub proxy: ProxySettings,
     /// What one user may have at a time.
     pub quotas: Quotas,
+}
+
+/// The proxy, which is the only way out of a sandbox.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProxySettings {
+    /// Its program; a name alone: beside the daemon's own.
+    pub program: PathBuf,
+    /// Who it runs as. Without such an account: user and group 64127.
+    pub user: String,
+    /// Name servers.
+    pub resolv_conf: PathBuf,
+    /// Names that need no server.
+    pub hosts: PathBuf,
 }
 
 /// What one user may have at a time. Root is bound by them too.
@@ -68,7 +84,19 @@ impl Default for Config {
             event_buffer: 65_536,
             event_burst: 4096,
             event_rate: 512,
+            proxy: ProxySettings::default(),
             quotas: Quotas::default(),
+        }
+    }
+}
+
+impl Default for ProxySettings {
+    fn default() -> Self {
+        Self {
+            program: "sandbox-proxy".into(),
+            user: "sandbox-proxy".into(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            hosts: "/etc/hosts".into(),
         }
     }
 }
@@ -170,6 +198,15 @@ impl Config {
         if !config.cache_directory.is_absolute() {
             return wrong("cache_directory", "must be an absolute path");
         }
+        let proxy = &config.proxy;
+        if proxy.program.file_name().is_none()
+            || proxy.program.is_relative() && proxy.program.components().count() != 1
+        {
+            return wrong("proxy.program", "must be a name or an absolute path");
+        }
+        if !absolute(&[proxy.resolv_conf.clone(), proxy.hosts.clone()]) {
+            return wrong("proxy", "must have absolute paths");
+        }
         let slice = &config.slice;
         if slice.is_empty() || slice.starts_with('.') || slice.contains('/') {
             return wrong("slice", "must be a name without slashes");
@@ -213,7 +250,7 @@ mod tests {
         let (block, _) = block.split_once("```").unwrap();
         assert_eq!(parse(block).unwrap(), Config::default());
         let keys = block.lines().filter(|line| line.contains(" = ")).count();
-        assert_eq!(keys, 12, "a key is missing");
+        assert_eq!(keys, 16, "a key is missing");
     }
 
     #[test]

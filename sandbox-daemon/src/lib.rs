@@ -10,6 +10,7 @@ pub mod cgroup;
 pub mod chain;
 pub mod cli;
 pub mod config;
+pub mod egress;
 pub mod escape;
 pub mod events;
 pub mod kernel;

@@ -257,6 +257,7 @@ pub(super) fn denial(epoch: &str, denial: &Denial) -> proto::Denial {
         object: Some(match &refusal.object {
             Object::Path(path) => Kind::Path(Bytes::copy_from_slice(path)),
             Object::Address(address) => Kind::Address(address.clone()),
+            Object::Host(host) => Kind::Host(host.clone()),
             Object::UnixSocket(name) => Kind::UnixSocket(Bytes::copy_from_slice(name)),
             Object::Process(pid, _) => Kind::TargetPid(*pid),
             Object::Capability(name) => Kind::Capability(name.clone()),

@@ -90,6 +90,7 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::Enroll(error) => enroll_kind(error),
         SandboxError::ShuttingDown => (Code::Unavailable, "SHUTTING_DOWN"),
         SandboxError::Enforce(_) => (Code::FailedPrecondition, "POLICY_NOT_ENFORCED"),
+        SandboxError::Egress(_) => (Code::Unavailable, "PROXY_UNAVAILABLE"),
         SandboxError::Cgroup(_) => (Code::Internal, "CGROUP_FAILED"),
         SandboxError::Step { .. } => (Code::Internal, "STEP_FAILED"),
         SandboxError::Internal => (Code::Internal, "INTERNAL"),
@@ -133,6 +134,9 @@ fn hint(error: &SandboxError) -> Option<String> {
         SandboxError::Launch(error) | SandboxError::Peer(PeerError::Account(error)) => {
             error.hint().map(str::to_owned)
         }
+        SandboxError::Egress(_) => Some(
+            "the daemon's log says more; `mode = \"none\"` under `[network]` needs no proxy".into(),
+        ),
         SandboxError::NoPolicy { name, .. } => Some(format!(
             "a policy file of your own is named with a `/`, as in `./{name}.toml`"
         )),

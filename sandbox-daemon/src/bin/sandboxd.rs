@@ -18,6 +18,7 @@ use sandbox_daemon::{
     cgroup::{Hierarchy, Slice},
     chain::Chain,
     config::Config,
+    egress::Egress,
     events::{Events, Journal},
     kernel::{EventSource, Kernel, Options},
     sandbox::{KernelEnforcer, Registry, new_id},
@@ -88,7 +89,9 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     let journal = Journal::new(new_id(), config.event_buffer);
     let events = Arc::new(Events::new(journal));
     let enforcer = Arc::new(KernelEnforcer::new(kernel));
-    let registry = Registry::new(&config, slice, enforcer, events.clone());
+    let egress = Egress::start(&config.proxy, enforcer.clone(), events.clone());
+    let egress = egress.context("there is no way out for sandboxes")?;
+    let registry = Registry::new(&config, slice, enforcer, egress, events.clone());
     tokio::spawn(read_events(source, events.clone()));
     tokio::spawn(async move { events.close_windows().await });
     let following = registry.clone();

@@ -86,6 +86,17 @@ struct Pending {
 impl Fold {
     /// Takes one refusal; what it returns is to be passed on now.
     pub fn add(&mut self, refusal: Refusal, time: SystemTime, now: Instant) -> Vec<Folded> {
+        self.add_many(refusal, 1, time, now)
+    }
+
+    /// Takes refusals that are identical.
+    pub fn add_many(
+        &mut self,
+        refusal: Refusal,
+        count: u64,
+        time: SystemTime,
+        now: Instant,
+    ) -> Vec<Folded> {
         let kind = Kind::of(&refusal);
         if let Some(pending) = self.kinds.get_mut(&kind) {
             let repeated = pending.repeated.get_or_insert_with(|| Folded {
@@ -94,7 +105,7 @@ impl Fold {
                 first: time,
                 last: time,
             });
-            repeated.count += 1;
+            repeated.count += count;
             repeated.last = time;
             if refusal.object != repeated.refusal.object {
                 Arc::make_mut(&mut repeated.refusal).object = kind.object;
@@ -108,7 +119,7 @@ impl Fold {
         let refusal = Arc::new(refusal);
         ready.push(Folded {
             refusal: refusal.clone(),
-            count: 1,
+            count,
             first: time,
             last: time,
         });

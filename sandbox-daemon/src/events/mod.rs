@@ -10,11 +10,13 @@ pub mod fold;
 pub mod journal;
 pub mod mounts;
 mod scope;
+mod told;
 
 pub use decode::DecodeError;
 pub use journal::{Filter, Item, Journal, Loss, LossReason, ResumeError, Since, Subscription};
 pub use mounts::{Mounts, SharedMounts};
 pub use scope::{Events, Owner, Rules, Scope};
+pub use told::Told;
 
 use crate::escape::display;
 
@@ -37,7 +39,7 @@ pub struct Refusal {
     pub rule: Arc<str>,
     /// The policy that decided.
     pub policy_digest: Arc<str>,
-    /// Positive.
+    /// Positive; 0: the proxy refused it, in the words of its protocol.
     pub errno: u32,
     /// Refused, or only noted.
     pub verdict: Verdict,
@@ -50,6 +52,8 @@ pub enum Object {
     Path(Vec<u8>),
     /// `ADDRESS:PORT`, or a kind of socket.
     Address(String),
+    /// `HOST:PORT`, or a name that was asked for.
+    Host(String),
     /// A Unix socket: its path, or its abstract name with the NUL that it begins
     /// with. Empty: it has neither.
     UnixSocket(Vec<u8>),
@@ -66,6 +70,7 @@ impl Object {
     pub fn display(&self) -> String {
         match self {
             Self::Path(path) => display(path),
+            Self::Host(text) => display(text.as_bytes()),
             Self::Address(text) | Self::Capability(text) | Self::Facility(text) => text.clone(),
             Self::UnixSocket(name) => match name.split_first() {
                 None => "a socket without a name".into(),

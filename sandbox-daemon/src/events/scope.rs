@@ -16,6 +16,7 @@ use super::{
     Journal, LossReason, Mounts, Object, Refusal, SharedMounts,
     decode::{Record, Target, decode},
     fold::Fold,
+    told::Bucket,
 };
 
 /// Generations of a policy of which records may still be on their way.
@@ -67,6 +68,11 @@ impl Rules {
         });
     }
 
+    /// Digest of the policy.
+    pub(super) fn digest(&self, generation: u32) -> Arc<str> {
+        self.name(generation, builtin::NONE).1
+    }
+
     /// Label of the rule and digest of the policy.
     fn name(&self, generation: u32, rule: u32) -> (Arc<str>, Arc<str>) {
         let generations = self
@@ -91,10 +97,11 @@ impl Rules {
 
 /// A cgroup whose records are expected: an exec's, or a sandbox's own.
 pub struct Scope {
-    owner: Arc<Owner>,
-    rules: Arc<Rules>,
+    pub(super) owner: Arc<Owner>,
+    pub(super) rules: Arc<Rules>,
     mounts: SharedMounts,
-    fold: Mutex<Fold>,
+    pub(super) fold: Mutex<Fold>,
+    pub(super) told: Mutex<Bucket>,
     arrived: watch::Sender<u64>,
 }
 
@@ -107,6 +114,7 @@ impl Scope {
             rules,
             mounts,
             fold: Mutex::default(),
+            told: Mutex::default(),
             arrived: watch::Sender::new(0),
         }
     }
@@ -182,9 +190,9 @@ fn address_port(address: IpAddr, port: u16) -> String {
 
 /// All records of one run of the daemon.
 pub struct Events {
-    journal: Journal,
+    pub(super) journal: Journal,
     scopes: RwLock<HashMap<u64, Arc<Scope>>>,
-    pending: Notify,
+    pub(super) pending: Notify,
 }
 
 impl Events {
@@ -240,7 +248,7 @@ impl Events {
                 return;
             }
         };
-        let Some(scope) = self.scope(&record) else {
+        let Some(scope) = self.scope(record.sandbox, record.exec) else {
             tracing::warn!(
                 sandbox = record.sandbox,
                 exec = record.exec,
@@ -291,12 +299,10 @@ impl Events {
         open
     }
 
-    fn scope(&self, record: &Record) -> Option<Arc<Scope>> {
+    /// Of an exec, or of its sandbox where the exec is gone.
+    pub(super) fn scope(&self, sandbox: u64, exec: u64) -> Option<Arc<Scope>> {
         let scopes = self.scopes.read().unwrap_or_else(PoisonError::into_inner);
-        scopes
-            .get(&record.exec)
-            .or_else(|| scopes.get(&record.sandbox))
-            .cloned()
+        scopes.get(&exec).or_else(|| scopes.get(&sandbox)).cloned()
     }
 }
 

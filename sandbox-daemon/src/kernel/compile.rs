@@ -86,6 +86,9 @@ pub fn compile(
     if policy.network.mode == NetworkMode::Unrestricted {
         flags |= header::NETWORK_UNRESTRICTED;
     }
+    if policy.network.mode == NetworkMode::Proxy {
+        flags |= header::PROXY;
+    }
     match policy.network.listen {
         Listen::None => flags |= header::LISTEN_NONE,
         Listen::Loopback => {}

@@ -22,7 +22,7 @@ use std::{
 
 use aya::{
     Btf as AyaBtf, EbpfError, EbpfLoader, VerifierLogLevel,
-    maps::{HashMap, HashOfMaps, MapData, MapError, RingBuf},
+    maps::{Array, HashMap, HashOfMaps, Map, MapData, MapError, RingBuf},
 };
 pub use btf::BtfError;
 pub use compile::{Circumstances, compile};
@@ -31,7 +31,7 @@ use filter::{Filter, FilterMap};
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState, Wall};
-use sandbox_common::{Counters, Identity, Key, Lent, Value};
+use sandbox_common::{Counters, Entrances, Identity, Key, Lent, Value};
 use tokio::io::Interest;
 
 use crate::sys::{self, Watched};
@@ -90,6 +90,9 @@ pub struct Kernel {
     resolved: Mutex<HashMap<MapData, u32, Identity>>,
     counters: Mutex<HashMap<MapData, u64, Counters>>,
     lent: Mutex<LentFiles>,
+    flows: OwnedFd,
+    asked: OwnedFd,
+    entrances: Mutex<Array<MapData, Entrances>>,
     hooks: Vec<HookState>,
     seed: u64,
 }
@@ -161,6 +164,9 @@ impl Kernel {
                 map: take(&mut ebpf, "LENT")?,
                 keys: std::collections::HashMap::new(),
             }),
+            flows: share(&ebpf, "FLOWS")?,
+            asked: share(&ebpf, "ASKED")?,
+            entrances: Mutex::new(take(&mut ebpf, "ENTRANCES")?),
             state: Mutex::new(State {
                 policies,
                 adopted,
@@ -251,6 +257,19 @@ impl Kernel {
             keys.push(key);
         }
         Ok(())
+    }
+
+    /// Where sockets send to the proxy from, and what they asked it for.
+    pub fn flows(&self) -> Result<(OwnedFd, OwnedFd), KernelError> {
+        let clone = |map: &OwnedFd| map.try_clone().map_err(shared);
+        Ok((clone(&self.flows)?, clone(&self.asked)?))
+    }
+
+    /// Leads sandboxes to these sockets from now on; to none: they are refused.
+    pub fn admit(&self, entrances: &Entrances) -> Result<(), KernelError> {
+        lock(&self.entrances)
+            .set(0, entrances, 0)
+            .map_err(map("open the way to the proxy"))
     }
 
     /// Starts counting the refusals of an exec.
@@ -405,6 +424,18 @@ fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
 ) -> Result<T, KernelError> {
     let found = ebpf.take_map(name).ok_or(KernelError::Object(name))?;
     T::try_from(found).map_err(map("open a map"))
+}
+
+/// A descriptor of a map that somebody else reads.
+fn share(ebpf: &aya::Ebpf, name: &'static str) -> Result<OwnedFd, KernelError> {
+    match ebpf.map(name) {
+        Some(Map::HashMap(data)) => data.fd().as_fd().try_clone_to_owned().map_err(shared),
+        _ => Err(KernelError::Object(name)),
+    }
+}
+
+fn shared(error: io::Error) -> KernelError {
+    map("share a map")(MapError::IoError(error))
 }
 
 /// Removing what is not there is no failure.

@@ -41,6 +41,7 @@ impl Registry {
         cgroup.remove_tree().await?;
         // Not before: it is behind its walls to the end.
         self.enforcer().remove(id);
+        self.egress().forget(id);
         self.events().finish(id);
         self.forget(&sandbox.id);
         sandbox.gone.send_replace(true);

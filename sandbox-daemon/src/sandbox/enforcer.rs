@@ -1,9 +1,13 @@
 //! What the registry needs of the kernel. A trait, so that everything above
 //! it is tested on machines that refuse LSM programs.
 
-use std::{collections::BTreeSet, error::Error, os::fd::BorrowedFd};
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
-use sandbox_common::Counters;
+use sandbox_common::{Counters, Entrances};
 
 use crate::{kernel::Watch, launch::View, policy::Policy, sys::Mount};
 
@@ -28,8 +32,23 @@ pub trait Enforcer: Send + Sync + 'static {
     /// Stops counting.
     fn unwatch_exec(&self, exec: u64);
 
+    /// The maps by which the proxy knows its callers.
+    fn flows(&self) -> Result<FlowMaps, EnforceError>;
+
+    /// Leads sandboxes to these sockets from now on; to none: they are refused.
+    fn admit(&self, entrances: &Entrances) -> Result<(), EnforceError>;
+
     /// What is loaded.
     fn state(&self) -> EnforcerState;
+}
+
+/// The maps by which the proxy knows its callers.
+#[derive(Debug)]
+pub struct FlowMaps {
+    /// `FLOWS`
+    pub flows: OwnedFd,
+    /// `ASKED`
+    pub asked: OwnedFd,
 }
 
 /// A policy to be put in force.

@@ -5,6 +5,7 @@ use std::{io, path::PathBuf, time::Duration};
 use super::EnforceError;
 use crate::{
     cgroup::CgroupError,
+    egress::EgressError,
     launch::{EnrollError, LaunchError, PeerError},
     policy::Diagnostics,
 };
@@ -98,6 +99,9 @@ pub enum SandboxError {
     /// The kernel.
     #[error("the policy cannot be put in force")]
     Enforce(#[from] EnforceError),
+    /// The way out.
+    #[error("the policy's `mode = \"proxy\"` cannot be put in force")]
+    Egress(#[from] EgressError),
     /// A step of the daemon's own.
     #[error("cannot {what}")]
     Step {

@@ -10,9 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use sandbox_common::Counters;
 use tokio::sync::watch;
 
-use super::{Registry, Sandbox, SandboxError, quota::Share, shelf::SavedExec};
+use super::{Enforcer, Registry, Sandbox, SandboxError, quota::Share, shelf::SavedExec};
 use crate::{
     cgroup::Cgroup,
     chain::Chain,
@@ -226,6 +227,17 @@ impl Exec {
         self.cgroup.id()
     }
 
+    /// What it was refused, by the kernel and by the proxy.
+    pub fn counters(&self, enforcer: &dyn Enforcer) -> Counters {
+        let (recorded, told) = (enforcer.counters(self.cgroup.id()), self.scope.told());
+        Counters {
+            denied: recorded.denied + told.denied,
+            emitted: recorded.emitted + told.emitted,
+            limited: recorded.limited + told.limited,
+            ..recorded
+        }
+    }
+
     /// Its cgroup.
     pub(super) fn cgroup(&self) -> &Cgroup {
         &self.cgroup
@@ -243,7 +255,7 @@ impl Exec {
 
     /// Tells subscribers what was lost since the last time.
     pub(super) fn tell_losses(&self, registry: &Registry) {
-        let counters = registry.enforcer().counters(self.cgroup.id());
+        let counters = self.counters(registry.enforcer());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let (limited, dropped) = (
             counters.limited.saturating_sub(told.limited),
@@ -266,8 +278,10 @@ impl Exec {
         if let Err(error) = emptied.await {
             tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot empty an exec's cgroup");
         }
-        let counters = registry.enforcer().counters(self.cgroup.id());
-        let missing = self.scope.drained(counters.emitted, DRAIN).await;
+        let recorded = registry.enforcer().counters(self.cgroup.id()).emitted;
+        let missing = self.scope.drained(recorded, DRAIN).await;
+        registry.egress().drain().await;
+        let counters = self.counters(registry.enforcer());
         if missing > 0 {
             tracing::error!(exec = self.id, missing, "events did not arrive");
         }

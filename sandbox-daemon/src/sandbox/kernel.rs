@@ -2,9 +2,11 @@
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
-use sandbox_common::Counters;
+use sandbox_common::{Counters, Entrances};
 
-use super::{EnforceError, Enforcer, EnforcerState, HookState, Installation, Installed, WallState};
+use super::{
+    EnforceError, Enforcer, EnforcerState, FlowMaps, HookState, Installation, Installed, WallState,
+};
 use crate::chain::Chain;
 use crate::kernel::{self, Circumstances, Class, Kernel, Wall};
 
@@ -70,6 +72,15 @@ impl Enforcer for KernelEnforcer {
         if let Err(error) = self.0.unwatch_exec(exec) {
             tracing::error!(error = %Chain::of(&error), "cannot forget an exec");
         }
+    }
+
+    fn flows(&self) -> Result<FlowMaps, EnforceError> {
+        let (flows, asked) = self.0.flows().map_err(boxed)?;
+        Ok(FlowMaps { flows, asked })
+    }
+
+    fn admit(&self, entrances: &Entrances) -> Result<(), EnforceError> {
+        self.0.admit(entrances).map_err(boxed)
     }
 
     fn state(&self) -> EnforcerState {

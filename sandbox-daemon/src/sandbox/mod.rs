@@ -22,7 +22,7 @@ mod streams;
 mod watches;
 
 pub use enforcer::{
-    EnforceError, Enforcer, EnforcerState, HookState, Installation, Installed, WallState,
+    EnforceError, Enforcer, EnforcerState, FlowMaps, HookState, Installation, Installed, WallState,
 };
 pub use enroll::{EnrollOutput, EnrollSpec};
 pub use environment::Variable;

@@ -24,6 +24,7 @@ use crate::{
     cgroup::{Cgroup, CgroupError, Slice},
     chain::Chain,
     config::Config,
+    egress::{Egress, Report},
     events::{Events, Owner, Scope},
     kernel::Watch,
     launch::Account,
@@ -98,11 +99,13 @@ impl Registry {
         config: &Config,
         slice: Slice,
         enforcer: Arc<dyn Enforcer>,
+        egress: Arc<Egress>,
         events: Arc<Events>,
     ) -> Arc<Self> {
         Arc::new(Self {
             ground: Arc::new(Ground {
                 enforcer,
+                egress,
                 policies: Policies::new(config),
                 cache_directory: config.cache_directory.clone(),
                 epoch: events.journal().epoch().to_owned(),
@@ -346,12 +349,27 @@ impl Registry {
         &*self.ground.enforcer
     }
 
+    /// The way out.
+    pub fn egress(&self) -> &Egress {
+        &self.ground.egress
+    }
+
+    /// What went out of a sandbox that the caller may see, or saw it end.
+    pub fn traffic(&self, caller: &Caller, id: &str) -> Result<Report, SandboxError> {
+        let found = self.egress().report(id);
+        match found.filter(|(identity, _)| caller.sees(identity.uid)) {
+            Some((_, report)) => Ok(report),
+            // One whose way out is not the proxy.
+            None => self.get(caller, id).map(|_| Report::default()),
+        }
+    }
+
     /// How things are.
     pub fn info(&self) -> Info {
         let inner = self.lock();
         let mut counted = inner.ended;
         for exec in inner.execs.values() {
-            counted.add(&self.enforcer().counters(exec.cgroup_id()));
+            counted.add(&exec.counters(self.enforcer()));
         }
         Info {
             enforcer: self.enforcer().state(),

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     cgroup::Cgroup,
+    egress::{Egress, Identity},
     events::{Mounts, Rules, SharedMounts},
     kernel::Watch,
     launch::{
@@ -109,6 +110,7 @@ pub struct InForce {
 /// What sandboxes are made with.
 pub(super) struct Ground {
     pub(super) enforcer: Arc<dyn Enforcer>,
+    pub(super) egress: Arc<Egress>,
     pub(super) policies: Policies,
     pub(super) cache_directory: PathBuf,
     pub(super) epoch: String,
@@ -149,6 +151,12 @@ impl Ground {
             .map_err(LaunchError::Mounts)?;
         let rules = Arc::new(Rules::default());
         name_rules(&rules, parts.generation, &policy);
+        let identity = Identity {
+            id: parts.id.clone(),
+            uid: account.uid,
+        };
+        self.egress
+            .put(parts.cgroup.id(), &identity, &policy, parts.generation)?;
         let (applied, watches) =
             self.apply(parts.cgroup.id(), &policy, &view, parts.generation, None)?;
         let in_force = InForce {
@@ -254,6 +262,11 @@ impl Ground {
         // Before the first record of this generation can come.
         name_rules(&sandbox.rules, generation, &policy);
         let id = sandbox.cgroup.id();
+        let identity = Identity {
+            id: sandbox.id.clone(),
+            uid: account.uid,
+        };
+        self.egress.put(id, &identity, &policy, generation)?;
         let (applied, watches) = self.apply(id, &policy, &sandbox.view, generation, None)?;
         let mut state = sandbox.lock();
         state.policy = Arc::new(InForce {
@@ -330,7 +343,7 @@ impl Sandbox {
         let state = self.lock();
         let mut counts = (state.denied, state.lost);
         for exec in &state.execs {
-            let counters = enforcer.counters(exec.cgroup_id());
+            let counters = exec.counters(enforcer);
             counts.0 += counters.denied;
             counts.1 += counters.limited + counters.dropped;
         }

@@ -8,6 +8,7 @@ mod mount;
 mod mountinfo;
 mod pidfd;
 mod process;
+mod socket;
 mod statx;
 mod terminal;
 mod watched;
@@ -23,6 +24,7 @@ pub use pidfd::{ExitStatus, pidfd_getfd, pidfd_open, pidfd_send_signal, reap, tr
 pub use process::{
     Ids, ProcessStat, Status, process_stat, process_status, share_descriptors, start_time,
 };
+pub use socket::socket_cookie;
 pub use statx::stat;
 pub use terminal::{open_master, open_slave, set_window_size};
 pub use watched::Watched;

@@ -14,18 +14,19 @@ use std::{
 };
 
 use sandbox_common::{
-    Counters, EVENT_VERSION, EventHeader, FileEvent, Object, Operation, Right, Verdict,
+    Counters, EVENT_VERSION, Entrances, EventHeader, FileEvent, Object, Operation, Right, Verdict,
 };
 use sandbox_daemon::{
     api::{self, Lock, Socket},
     cgroup::Hierarchy,
     config::Config,
+    egress::Egress,
     events::{Events, Journal},
     proto::{
         self, RunRequest, RunResponse, SandboxSpec, Start, run_request, run_response,
         sandboxes_client::SandboxesClient, start,
     },
-    sandbox::{EnforceError, Enforcer, EnforcerState, Installation, Installed, Registry},
+    sandbox::{EnforceError, Enforcer, EnforcerState, FlowMaps, Installation, Installed, Registry},
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::ReceiverStream;
@@ -77,6 +78,14 @@ impl Enforcer for Told {
 
     fn unwatch_exec(&self, exec: u64) {
         self.counters.lock().unwrap().remove(&exec);
+    }
+
+    fn flows(&self) -> Result<FlowMaps, EnforceError> {
+        Err(EnforceError("there are no maps".into()))
+    }
+
+    fn admit(&self, _: &Entrances) -> Result<(), EnforceError> {
+        Ok(())
     }
 
     fn state(&self) -> EnforcerState {
@@ -157,7 +166,8 @@ impl Daemon {
             "epoch".into(),
             config.event_buffer,
         )));
-        let registry = Registry::new(&config, slice, told.clone(), events.clone());
+        let egress = Egress::none(events.clone(), "there are no kernel programs");
+        let registry = Registry::new(&config, slice, told.clone(), egress, events.clone());
         let lock = Lock::take(&config).unwrap();
         let socket = Socket::bind(&config, lock).unwrap();
         let (quit, ending) = tokio::sync::oneshot::channel();
@@ -240,7 +250,8 @@ impl Daemon {
             "next".into(),
             config.event_buffer,
         )));
-        let registry = Registry::new(&config, slice, told.clone(), events.clone());
+        let egress = Egress::none(events.clone(), "there are no kernel programs");
+        let registry = Registry::new(&config, slice, told.clone(), egress, events.clone());
         registry.recover().await.unwrap();
         (self.told, self.events, self.registry) = (told, events, registry);
     }

@@ -1,0 +1,330 @@
+//! The way out: the proxy's process, its sockets, what it is told of sandboxes
+//! and what it tells of them.
+//!
+//! The daemon holds the sockets, so nobody else gets their ports while it lives;
+//! the kernel's programs compare their cookies in case it does not.
+
+mod entrances;
+mod process;
+mod report;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use report::Table;
+pub use report::{Report, Row};
+use sandbox_proxy::{
+    channel::{SandboxPolicy, ToProxy},
+    synthetic::FIRST_ADDRESSES,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::{
+    config::ProxySettings,
+    events::Events,
+    policy::{Mode, NetworkMode, Policy},
+    sandbox::{EnforceError, Enforcer},
+};
+
+/// How long the proxy may take to do what it is told, or to come back.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sandboxes that are gone and of which the traffic is kept.
+const MAX_ENDED: usize = 256;
+
+/// Why there is no way out.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// The proxy does not run.
+    #[error("the proxy does not run: {0}")]
+    Away(String),
+    /// It runs, and does not answer.
+    #[error("the proxy does not answer")]
+    Silent,
+    /// Its sockets.
+    #[error("cannot open the proxy's sockets")]
+    Sockets(#[source] io::Error),
+    /// The kernel.
+    #[error(transparent)]
+    Enforce(#[from] EnforceError),
+}
+
+/// The proxy, and all that is known of the traffic of sandboxes.
+pub struct Egress {
+    events: Arc<Events>,
+    inner: Mutex<Inner>,
+    up: watch::Sender<bool>,
+}
+
+struct Inner {
+    /// Of the proxy that runs, or why none does.
+    proxy: Result<mpsc::UnboundedSender<ToProxy>, String>,
+    sandboxes: HashMap<u64, Entry>,
+    ended: VecDeque<Ended>,
+    waiting: HashMap<u64, oneshot::Sender<()>>,
+    serial: u64,
+}
+
+/// A sandbox whose way out the proxy is.
+struct Entry {
+    identity: Identity,
+    policy: SandboxPolicy,
+    table: Table,
+}
+
+struct Ended {
+    identity: Identity,
+    policy: SandboxPolicy,
+    table: Table,
+}
+
+/// Whose traffic it is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Id of the sandbox.
+    pub id: String,
+    /// Whose it is.
+    pub uid: u32,
+}
+
+impl Egress {
+    /// No proxy, and why.
+    #[must_use]
+    pub fn none(events: Arc<Events>, why: &str) -> Arc<Self> {
+        Arc::new(Self {
+            events,
+            inner: Mutex::new(Inner {
+                proxy: Err(why.into()),
+                sandboxes: HashMap::new(),
+                ended: VecDeque::new(),
+                waiting: HashMap::new(),
+                serial: 0,
+            }),
+            up: watch::Sender::new(false),
+        })
+    }
+
+    /// Opens the sockets, and runs the proxy for as long as the runtime lasts:
+    /// one that dies is started again.
+    ///
+    /// # Errors
+    /// The sockets, or the kernel's maps. A proxy that cannot be started is told
+    /// to whoever needs it.
+    pub fn start(
+        settings: &ProxySettings,
+        enforcer: Arc<dyn Enforcer>,
+        events: Arc<Events>,
+    ) -> Result<Arc<Self>, EgressError> {
+        let egress = Self::none(events, "it is being started");
+        let sockets = entrances::Sockets::open().map_err(EgressError::Sockets)?;
+        let keeper = process::Keeper::new(settings, sockets, enforcer)?;
+        let kept = egress.clone();
+        tokio::spawn(async move { keeper.keep(&kept).await });
+        Ok(egress)
+    }
+
+    /// Lets a sandbox reach what its policy says. When it returns, every later
+    /// decision follows it. Of a thread that may block.
+    ///
+    /// # Errors
+    /// There is no proxy.
+    pub fn put(
+        &self,
+        cgroup: u64,
+        identity: &Identity,
+        policy: &Policy,
+        generation: u32,
+    ) -> Result<(), EgressError> {
+        let known = self.lock().sandboxes.contains_key(&cgroup);
+        if policy.network.mode != NetworkMode::Proxy && !known {
+            return Ok(());
+        }
+        let message = {
+            let mut inner = self.lock();
+            let entry = inner.sandboxes.entry(cgroup).or_insert_with(|| Entry {
+                identity: identity.clone(),
+                policy: SandboxPolicy {
+                    first_address: getrandom::u32().unwrap_or_default() % FIRST_ADDRESSES,
+                    ..SandboxPolicy::default()
+                },
+                table: Table::default(),
+            });
+            let earlier = &entry.policy;
+            entry.policy = translate(policy, cgroup, generation, earlier);
+            ToProxy::Policy(Box::new(entry.policy.clone()))
+        };
+        match self.told(message) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if !known {
+                    self.lock().sandboxes.remove(&cgroup);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A sandbox is gone; its traffic is kept for a while.
+    pub fn forget(&self, cgroup: u64) {
+        let mut inner = self.lock();
+        let Some(entry) = inner.sandboxes.remove(&cgroup) else {
+            return;
+        };
+        if let Ok(proxy) = &inner.proxy {
+            // One that is away forgets by itself.
+            let _ = proxy.send(ToProxy::Forget { sandbox: cgroup });
+        }
+        if inner.ended.len() == MAX_ENDED {
+            inner.ended.pop_front();
+        }
+        let Entry {
+            identity,
+            policy,
+            table,
+        } = entry;
+        inner.ended.push_back(Ended {
+            identity,
+            policy,
+            table,
+        });
+    }
+
+    /// Returns when all that the proxy has decided so far was told.
+    pub async fn drain(&self) {
+        let Some(done) = self.sync() else { return };
+        // One that dies takes what it did not tell with it.
+        let _ = tokio::time::timeout(PATIENCE, done).await;
+    }
+
+    /// What a sandbox's traffic was, by its id; none: it has none, or is not
+    /// known any more.
+    #[must_use]
+    pub fn report(&self, id: &str) -> Option<(Identity, Report)> {
+        let inner = self.lock();
+        let current = inner
+            .sandboxes
+            .values()
+            .map(|it| (&it.identity, &it.policy, &it.table));
+        let ended = inner.ended.iter().rev();
+        let ended = ended.map(|it| (&it.identity, &it.policy, &it.table));
+        let (identity, policy, table) = current
+            .chain(ended)
+            .find(|(identity, ..)| identity.id == id)?;
+        Some((identity.clone(), table.report(policy)))
+    }
+
+    /// Tells the proxy something, and waits until it is in force.
+    fn told(&self, message: ToProxy) -> Result<(), EgressError> {
+        self.wait_until_up()?;
+        let done = {
+            let mut inner = self.lock();
+            let proxy = inner.proxy.clone().map_err(EgressError::Away)?;
+            let _ = proxy.send(message);
+            inner.sync_on(&proxy)
+        };
+        let runtime = tokio::runtime::Handle::current();
+        match runtime.block_on(tokio::time::timeout(PATIENCE, done)) {
+            Ok(Ok(())) => Ok(()),
+            // It died: the next one is told when it begins.
+            Ok(Err(_)) => self.wait_until_up(),
+            Err(_) => Err(EgressError::Silent),
+        }
+    }
+
+    fn wait_until_up(&self) -> Result<(), EgressError> {
+        let mut up = self.up.subscribe();
+        let runtime = tokio::runtime::Handle::current();
+        let came = runtime.block_on(tokio::time::timeout(PATIENCE, up.wait_for(|up| *up)));
+        match (came, &self.lock().proxy) {
+            (Ok(_), _) => Ok(()),
+            (Err(_), Err(why)) => Err(EgressError::Away(why.clone())),
+            (Err(_), Ok(_)) => Err(EgressError::Silent),
+        }
+    }
+
+    fn sync(&self) -> Option<oneshot::Receiver<()>> {
+        let mut inner = self.lock();
+        let proxy = inner.proxy.clone().ok()?;
+        Some(inner.sync_on(&proxy))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn sync_on(&mut self, proxy: &mpsc::UnboundedSender<ToProxy>) -> oneshot::Receiver<()> {
+        self.serial += 1;
+        let serial = self.serial;
+        let (done, waiting) = oneshot::channel();
+        if proxy.send(ToProxy::Sync { serial }).is_ok() {
+            self.waiting.insert(serial, done);
+        }
+        waiting
+    }
+}
+
+/// What the proxy needs of a policy. One whose mode is another has no way out by
+/// it any more.
+fn translate(
+    policy: &Policy,
+    sandbox: u64,
+    generation: u32,
+    earlier: &SandboxPolicy,
+) -> SandboxPolicy {
+    let network = &policy.network;
+    let proxied = network.mode == NetworkMode::Proxy;
+    SandboxPolicy {
+        sandbox,
+        generation,
+        observe: policy.mode == Mode::Observe,
+        allow: if proxied {
+            rules(&network.allow)
+        } else {
+            Vec::new()
+        },
+        deny: rules(&network.deny),
+        direct: network
+            .direct
+            .iter()
+            .map(|it| (it.address, it.port))
+            .collect(),
+        names: earlier.names.clone(),
+        first_address: earlier.first_address,
+    }
+}
+
+fn rules(rules: &[crate::policy::HostRule]) -> Vec<sandbox_proxy::rule::HostRule> {
+    use sandbox_proxy::rule::HostPattern;
+    let rule = |rule: &crate::policy::HostRule| {
+        Some(sandbox_proxy::rule::HostRule {
+            host: match &rule.host {
+                crate::policy::HostPattern::Any => HostPattern::Any,
+                crate::policy::HostPattern::Exact(host) => {
+                    HostPattern::Exact(sandbox_proxy::name::Name::parse(host).ok()?)
+                }
+                crate::policy::HostPattern::Below(apex) => {
+                    HostPattern::Below(sandbox_proxy::name::Name::parse(apex).ok()?)
+                }
+            },
+            port: rule.port,
+            label: rule.label.clone(),
+        })
+    };
+    rules.iter().filter_map(rule).collect()
+}
+
+/// The proxy's program: as it is, or beside the daemon's own.
+fn program(setting: &std::path::Path) -> PathBuf {
+    if setting.is_absolute() {
+        return setting.into();
+    }
+    let own = std::env::current_exe().unwrap_or_default();
+    own.with_file_name(setting)
+}
