@@ -1,1 +1,3 @@
-//! End-to-end tests of sandboxd.
+//! End-to-end tests of sandboxd, and what several of them need.
+
+pub mod egress;

@@ -40,7 +40,8 @@ pub use tree::Identify;
 /// Where the pins are.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/sandboxd";
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sandbox-ebpf"));
+/// All programs; tests load a part of them by themselves.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sandbox-ebpf"));
 
 /// What the programs are told before they are loaded.
 pub struct Options<'a> {
@@ -114,6 +115,14 @@ struct State {
     pins: Pins,
     filter: Filter,
     events: Option<RingBuf<MapData>>,
+}
+
+/// The constants that [`OBJECT`] must be given for this kernel.
+///
+/// # Errors
+/// A member of a structure that is missing.
+pub fn offsets() -> Result<Vec<(&'static str, u32)>, BtfError> {
+    layout::offsets(&btf::Btf::of_kernel()?, None)
 }
 
 impl Kernel {
