@@ -23,25 +23,25 @@ use crate::{
 /// `connect4`
 #[inline(always)]
 pub fn connect4(ctx: &SockAddrContext) -> i32 {
-    reach(ctx, Operation::Connect, address4(ctx))
+    reach::<false>(ctx, Operation::Connect, address4(ctx))
 }
 
 /// `connect6`
 #[inline(always)]
 pub fn connect6(ctx: &SockAddrContext) -> i32 {
-    reach(ctx, Operation::Connect, address6(ctx))
+    reach::<true>(ctx, Operation::Connect, address6(ctx))
 }
 
 /// `sendmsg4`
 #[inline(always)]
 pub fn send4(ctx: &SockAddrContext) -> i32 {
-    reach(ctx, Operation::Send, address4(ctx))
+    reach::<false>(ctx, Operation::Send, address4(ctx))
 }
 
 /// `sendmsg6`
 #[inline(always)]
 pub fn send6(ctx: &SockAddrContext) -> i32 {
-    reach(ctx, Operation::Send, address6(ctx))
+    reach::<true>(ctx, Operation::Send, address6(ctx))
 }
 
 /// `bind4`
@@ -72,7 +72,7 @@ fn user(ctx: &SockAddrContext) -> Option<(Member, bool)> {
 
 /// 1: let it through, 0: refused.
 #[inline(always)]
-fn reach(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
+fn reach<const IPV6: bool>(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
     let Some((member, own)) = user(ctx) else {
         return 0;
     };
@@ -90,7 +90,8 @@ fn reach(ctx: &SockAddrContext, operation: Operation, to: Destination) -> i32 {
         if direct(member.rules, &to) {
             return 1;
         }
-        if let Some(answer) = redirect(ctx, &member, reason(builtin::NETWORK), &specified(to)) {
+        let asked = reason(builtin::NETWORK);
+        if let Some(answer) = redirect::<IPV6>(ctx, &member, asked, &specified(to)) {
             return answer;
         }
         // Resolvers connect such sockets to compare addresses, and send nothing.

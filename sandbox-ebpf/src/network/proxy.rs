@@ -32,7 +32,7 @@ use crate::{
 
 /// Where a socket of a sandbox is sent instead; none: nowhere else.
 #[inline(always)]
-pub fn redirect(
+pub fn redirect<const IPV6: bool>(
     ctx: &SockAddrContext,
     member: &Member,
     reason: Reason,
@@ -69,7 +69,7 @@ pub fn redirect(
     if holder(ctx.as_ptr(), &at) != entrance.cookie || !remember(ctx, member, to) {
         return Some(verdict::network(member, away, to));
     }
-    replace(ctx, &at);
+    replace::<IPV6>(ctx, &at);
     Some(1)
 }
 
@@ -118,17 +118,17 @@ pub fn release(ctx: &SockContext) {
 /// `recvmsg4`, `getpeername4`: who answers is whom the socket asked.
 #[inline(always)]
 pub fn restore4(ctx: &SockAddrContext) {
-    restore(ctx, &address4(ctx));
+    restore::<false>(ctx, &address4(ctx));
 }
 
 /// `recvmsg6`, `getpeername6`
 #[inline(always)]
 pub fn restore6(ctx: &SockAddrContext) {
-    restore(ctx, &address6(ctx));
+    restore::<true>(ctx, &address6(ctx));
 }
 
 #[inline(always)]
-fn restore(ctx: &SockAddrContext, from: &Destination) {
+fn restore<const IPV6: bool>(ctx: &SockAddrContext, from: &Destination) {
     match entrance(from.family, from.protocol) {
         Some(entrance) if u32::from(from.port) == entrance.port && is_loopback(from) => {}
         _ => return,
@@ -140,7 +140,7 @@ fn restore(ctx: &SockAddrContext, from: &Destination) {
     };
     // SAFETY: as in `note`.
     let (address, port) = unsafe { ((*asked).address, (*asked).port) };
-    replace(ctx, &short(address, port));
+    replace::<IPV6>(ctx, &short(address, port));
 }
 
 /// The proxy's socket for this kind of traffic, if there is one.
@@ -221,29 +221,24 @@ fn forget(flow: &FlowKey, cookie: u64) {
     }
 }
 
-/// Puts another address into the context.
+/// Puts another address into the context of a hook for IPv4, or for IPv6.
 #[inline(always)]
-fn replace(ctx: &SockAddrContext, to: &Destination) {
-    let port = u32::from(to.port.to_be());
+fn replace<const IPV6: bool>(ctx: &SockAddrContext, to: &Destination) {
     // SAFETY: fields that the verifier allows these hooks to write, the address
     // by words.
     unsafe {
         let sock_addr = ctx.sock_addr;
-        if (*sock_addr).user_family == u32::from(AF_INET) {
-            (*sock_addr).user_ip4 = to.address[0];
-        } else {
-            let [a, b, c, d] = if to.family == AF_INET {
-                [0, 0, 0xffff_u32.to_be(), to.address[0]]
-            } else {
-                to.address
-            };
+        if IPV6 {
+            let [a, b, c, d] = words(to);
             let ip = (&raw mut (*sock_addr).user_ip6).cast::<u32>();
             core::ptr::write_volatile(ip, a);
             core::ptr::write_volatile(ip.add(1), b);
             core::ptr::write_volatile(ip.add(2), c);
             core::ptr::write_volatile(ip.add(3), d);
+        } else {
+            (*sock_addr).user_ip4 = to.address[0];
         }
-        (*sock_addr).user_port = port;
+        (*sock_addr).user_port = u32::from(to.port.to_be());
     }
 }
 
@@ -258,13 +253,17 @@ fn is_synthetic(to: &Destination) -> bool {
 /// An address in the form that both families have.
 #[inline(always)]
 fn long(address: &Destination) -> [u8; 16] {
-    let words = if address.family == AF_INET {
+    // SAFETY: the same bytes.
+    unsafe { core::mem::transmute(words(address)) }
+}
+
+#[inline(always)]
+fn words(address: &Destination) -> [u32; 4] {
+    if address.family == AF_INET {
         [0, 0, 0xffff_u32.to_be(), address.address[0]]
     } else {
         address.address
-    };
-    // SAFETY: the same bytes.
-    unsafe { core::mem::transmute(words) }
+    }
 }
 
 /// The opposite of [`long`].
