@@ -17,6 +17,7 @@ pub mod caller;
 #[expect(unsafe_code, reason = "descriptors that the kernel has just opened")]
 pub mod channel;
 pub mod dial;
+pub mod dns;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
 pub mod flows;
 pub mod ledger;
