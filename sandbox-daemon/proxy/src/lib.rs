@@ -16,15 +16,24 @@ pub mod address;
 pub mod caller;
 #[expect(unsafe_code, reason = "descriptors that the kernel has just opened")]
 pub mod channel;
+pub mod client;
 pub mod dial;
 pub mod dns;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
 pub mod flows;
+pub mod hello;
+pub mod http;
 pub mod ledger;
 pub mod name;
 pub mod policy;
+pub mod relay;
 pub mod resolver;
 pub mod rule;
+pub mod serve;
+pub mod sniff;
 pub mod synthetic;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
+pub mod tunnel;

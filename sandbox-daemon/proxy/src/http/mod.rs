@@ -1,0 +1,68 @@
+//! HTTP/1 and HTTP/2 from a sandbox: requests to the proxy, and requests on
+//! connections to one host. Each is decided on its own, and goes out as HTTP/1.1.
+
+mod answer;
+mod authority;
+mod body;
+mod headers;
+mod session;
+mod upstream;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use hyper::{server::conn, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+pub use self::{answer::refused_as_bytes, session::Session};
+use crate::client::Client;
+
+/// The head of a request: all of it, and its headers.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_HEADERS: usize = 100;
+
+/// How long a head may take; also, how long a connection may wait for a next one.
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests at a time on one connection of HTTP/2.
+const MAX_STREAMS: u32 = 128;
+
+/// How often a connection of HTTP/2 on which nothing happens is asked whether it
+/// is still there.
+const PING: Duration = Duration::from_mins(1);
+
+/// Answers a client's requests until it has no more.
+pub async fn serve(session: Session, client: Client, http2: bool) {
+    let session = Arc::new(session);
+    let service = service_fn(move |request| {
+        let session = session.clone();
+        async move { Ok::<_, Infallible>(session.answer(request).await) }
+    });
+    let io = TokioIo::new(client);
+    let served = if http2 {
+        conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+            .max_concurrent_streams(MAX_STREAMS)
+            .keep_alive_interval(PING)
+            .auto_date_header(false)
+            .serve_connection(io, service)
+            .await
+    } else {
+        conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_PATIENCE)
+            .max_headers(MAX_HEADERS)
+            .max_header_size(MAX_HEAD)
+            .max_buf_size(MAX_HEAD)
+            // Who has said everything may still wait for the answer.
+            .half_close(true)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .serve_connection(io, service)
+            .with_upgrades()
+            .await
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection of HTTP broke off");
+    }
+}

@@ -1,0 +1,218 @@
+//! The requests of one client connection.
+
+use std::{sync::Arc, time::Duration};
+
+use http_body_util::{Either, Full};
+use hyper::{
+    Method, Request, Response, StatusCode, Version,
+    body::Incoming,
+    header::EXPECT,
+    upgrade::{self, OnUpgrade},
+};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, sync::Notify, time::timeout};
+
+use super::{
+    answer::Failure,
+    authority::{self, Authority, Unclear},
+    body::{Answer, Gate, Leased, Sent},
+    headers,
+    upstream::{Metered, Upstreams},
+};
+use crate::{
+    caller::{Caller, Grant},
+    channel::Operation,
+    client::Client,
+    dial::Dialer,
+    ledger::Tally,
+    tunnel::{self, Passage},
+};
+
+/// How long a host may take to say that it wants a body. Some never do (RFC 9110,
+/// 10.1.1).
+const CONTINUE: Duration = Duration::from_secs(1);
+
+/// One client connection.
+#[derive(Debug)]
+pub struct Session {
+    caller: Caller,
+    dialer: Dialer,
+    /// The host to which the client believes itself connected; none: it knows
+    /// that it speaks to a proxy.
+    bound: Option<Authority>,
+    upstreams: Upstreams,
+}
+
+impl Session {
+    /// For a client that uses a proxy.
+    #[must_use]
+    pub fn explicit(caller: Caller, dialer: Dialer) -> Self {
+        Self {
+            caller,
+            dialer,
+            bound: None,
+            upstreams: Upstreams::default(),
+        }
+    }
+
+    /// For a client that is connected to a host, perhaps really.
+    pub async fn bound(passage: Passage, host: Option<(TcpStream, Grant)>) -> Self {
+        let Passage {
+            caller,
+            dialer,
+            name,
+            port,
+        } = passage;
+        let upstreams = Upstreams::default();
+        if let Some((host, grant)) = host
+            && let Err(error) = upstreams.add(host, grant).await
+        {
+            tracing::debug!(%error, "a connection that was made cannot be used");
+        }
+        Self {
+            caller,
+            dialer,
+            bound: Some(Authority { name, port }),
+            upstreams,
+        }
+    }
+
+    /// Answers a request.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+        let answered = if request.method() == Method::CONNECT {
+            self.connect(request).await
+        } else {
+            self.forward(request).await
+        };
+        answered.unwrap_or_else(|failure| failure.answer())
+    }
+
+    fn authority(
+        &self,
+        operation: Operation,
+        request: &Request<Incoming>,
+    ) -> Result<Authority, Failure> {
+        match authority::of_request(request, self.bound.is_some()) {
+            Ok(authority) => Ok(authority),
+            Err(Unclear::Malformed(sentence)) => Err(Failure::Malformed(sentence)),
+            Err(Unclear::NoName { host, port, error }) => {
+                self.caller
+                    .refuse(operation, &host, port, error.to_string())?;
+                Err(Failure::Unsupported("only names can be reached"))
+            }
+        }
+    }
+
+    /// Makes a tunnel. The connection comes first: whoever asks reads why there
+    /// is none.
+    async fn connect(&self, request: Request<Incoming>) -> Result<Response<Answer>, Failure> {
+        let Authority { name, port } = self.authority(Operation::Connect, &request)?;
+        if self.bound.is_some() {
+            let rule = "CONNECT on a connection to a host";
+            self.caller
+                .refuse(Operation::Connect, name.as_str(), port, rule)?;
+            return Err(Failure::Unsupported(rule));
+        }
+        let grant = self.caller.reach(Operation::Connect, &name, port)?;
+        let host = self
+            .dialer
+            .dial(&self.caller, Operation::Connect, &grant)
+            .await?;
+        let passage = Passage {
+            caller: self.caller.clone(),
+            dialer: self.dialer.clone(),
+            name,
+            port,
+        };
+        tokio::spawn(async move {
+            if let Ok(upgraded) = upgrade::on(request).await {
+                let client = Client::of_upgraded(upgraded);
+                passage.asked_for(client, host, grant).await;
+            }
+        });
+        Ok(Response::new(Either::Left(Full::default())))
+    }
+
+    async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<Answer>, Failure> {
+        let asked = self.authority(Operation::Request, &request)?;
+        let authority = match &self.bound {
+            Some(bound) if *bound != asked => {
+                let rule = format!("a request on a connection to {}:{}", bound.name, bound.port);
+                self.caller
+                    .refuse(Operation::Request, asked.name.as_str(), asked.port, rule)?;
+                bound
+            }
+            _ => &asked,
+        };
+        let grant = self
+            .caller
+            .reach(Operation::Request, &authority.name, authority.port)?;
+        let upgrades =
+            request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
+        let client = upgrades.then(|| upgrade::on(&mut request));
+        let request = translate(request, &asked);
+        let (response, lease) = self
+            .upstreams
+            .send(&self.caller, &self.dialer, &grant, request)
+            .await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let client = client.ok_or(Failure::Unsupported("the host changed the protocol"))?;
+            return Ok(switch(client, response, grant.tally));
+        }
+        let (mut parts, body) = response.into_parts();
+        parts.headers = headers::for_client(&parts.headers, parts.status);
+        Ok(Response::from_parts(
+            parts,
+            Either::Right(Leased::new(body, lease)),
+        ))
+    }
+}
+
+/// As the host gets it.
+fn translate(request: Request<Incoming>, asked: &Authority) -> Request<Sent> {
+    let (mut parts, body) = request.into_parts();
+    parts.uri = authority::path(&parts.uri, &parts.method);
+    parts.headers = headers::for_host(&parts.headers, parts.version, asked);
+    parts.version = Version::HTTP_11;
+    let waits = parts
+        .headers
+        .get(EXPECT)
+        .is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let wanted = waits.then(|| Arc::new(Notify::new()));
+    let gate = wanted.clone().map(|wanted| {
+        // Reading the body is what makes hyper say 100 to the client.
+        let gate = async move { drop(timeout(CONTINUE, wanted.notified()).await) };
+        Box::pin(gate) as Gate
+    });
+    let mut request = Request::from_parts(parts, Sent::new(body, gate));
+    if let Some(wanted) = wanted {
+        hyper::ext::on_informational(&mut request, move |interim| {
+            if interim.status() == StatusCode::CONTINUE {
+                wanted.notify_one();
+            }
+        });
+    }
+    request
+}
+
+/// From here on there is no HTTP, but bytes in both directions.
+fn switch(
+    client: OnUpgrade,
+    mut response: Response<Incoming>,
+    tally: Arc<Tally>,
+) -> Response<Answer> {
+    let host = upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let (Ok(client), Ok(host)) = tokio::join!(client, host) else {
+            return;
+        };
+        if let Ok(host) = host.downcast::<TokioIo<Metered>>() {
+            let client = Client::of_upgraded(client);
+            let stream = host.io.into_inner().host;
+            tunnel::joined(client, stream, &host.read_buf, &tally).await;
+        }
+    });
+    let (mut parts, _) = response.into_parts();
+    parts.headers = headers::for_client(&parts.headers, parts.status);
+    Response::from_parts(parts, Either::Left(Full::default()))
+}

@@ -1,0 +1,208 @@
+//! What a client speaks, by its first bytes.
+
+use std::{future::poll_fn, io, pin::Pin, task::ready, time::Duration};
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    time::timeout,
+};
+
+use crate::{
+    hello::{self, Hello, HelloError},
+    name::Name,
+};
+
+/// How long a client may take from its first byte to saying what it speaks.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest beginning of a line that may still become a request's.
+const MAX_LINE: usize = 16 << 10;
+
+/// The longest method.
+const MAX_METHOD: usize = 32;
+
+/// How HTTP/2 begins (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a client speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum First {
+    /// TLS, and the server that it names.
+    Tls(Option<Name>),
+    /// TLS that is not to be passed on.
+    BadTls(HelloError),
+    /// HTTP/1.
+    Http,
+    /// HTTP/2 without TLS.
+    Http2,
+    /// Anything else.
+    Other,
+    /// It said nothing more, or too little to tell.
+    Closed,
+    /// It did not say in time.
+    Slow,
+}
+
+/// Reads until it is known what the client speaks; what was read is in
+/// `buffer`, and there is none before the first byte. The first byte may take
+/// as long as it likes.
+///
+/// # Errors
+/// The client cannot be read from.
+pub async fn first<R>(reader: &mut R, buffer: &mut BytesMut) -> io::Result<First>
+where
+    R: AsyncRead + Unpin,
+{
+    if buffer.is_empty() && read(reader, buffer).await? == 0 {
+        return Ok(First::Closed);
+    }
+    let rest = async {
+        loop {
+            if let Some(first) = classify(buffer) {
+                return Ok(first);
+            }
+            if read(reader, buffer).await? == 0 {
+                return Ok(First::Closed);
+            }
+        }
+    };
+    timeout(PATIENCE, rest).await.unwrap_or(Ok(First::Slow))
+}
+
+/// Reads some bytes; none: the end. There is no buffer while there is nothing
+/// to read.
+///
+/// # Errors
+/// It cannot be read from.
+pub async fn read<R>(reader: &mut R, buffer: &mut BytesMut) -> io::Result<usize>
+where
+    R: AsyncRead + Unpin,
+{
+    poll_fn(|context| {
+        let mut bytes = [0; 4096];
+        let mut read = ReadBuf::new(&mut bytes);
+        ready!(Pin::new(&mut *reader).poll_read(context, &mut read))?;
+        buffer.extend_from_slice(read.filled());
+        Ok(read.filled().len()).into()
+    })
+    .await
+}
+
+/// What these bytes begin; none: that takes more of them.
+#[must_use]
+pub fn classify(bytes: &[u8]) -> Option<First> {
+    match hello::read(bytes) {
+        Ok(Hello::Partial) => return None,
+        Ok(Hello::Whole(name)) => return Some(First::Tls(name)),
+        Err(error) => return Some(First::BadTls(error)),
+        Ok(Hello::Other) => {}
+    }
+    if PREFACE.starts_with(&bytes[..bytes.len().min(PREFACE.len())]) {
+        return (bytes.len() >= PREFACE.len()).then_some(First::Http2);
+    }
+    // Servers skip empty lines before a request.
+    let blank = bytes.iter().take_while(|byte| b"\r\n".contains(byte));
+    let line = &bytes[blank.count()..];
+    if bytes.len() - line.len() > MAX_METHOD {
+        return Some(First::Other);
+    }
+    let end = line.iter().position(|byte| *byte == b'\n');
+    request(&line[..end.unwrap_or(line.len())], end.is_some())
+}
+
+/// What a line begins that may be a request's. What a lenient server could take
+/// for one is one: the HTTP code refuses what is not well formed.
+fn request(line: &[u8], whole: bool) -> Option<First> {
+    let gap = line.iter().position(|byte| b" \t\r".contains(byte));
+    let method = &line[..gap.unwrap_or(line.len())];
+    if method.len() > MAX_METHOD || !method.iter().all(|byte| token(*byte)) {
+        return Some(First::Other);
+    }
+    let text = |byte: &u8| *byte >= b' ' || b"\t\r".contains(byte);
+    if !line.iter().all(text) {
+        return Some(First::Other);
+    }
+    let known = [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+    ];
+    let http = line
+        .windows(6)
+        .any(|it| b" \t".contains(&it[0]) && it[1..].eq_ignore_ascii_case(b"HTTP/"));
+    let plain = known
+        .iter()
+        .any(|it| method.eq_ignore_ascii_case(it.as_bytes()))
+        && line[method.len()..]
+            .trim_ascii_start()
+            .first()
+            .is_some_and(|byte| b"/hH*".contains(byte));
+    match (http || plain, whole || line.len() > MAX_LINE) {
+        (true, _) => Some(First::Http),
+        (false, true) => Some(First::Other),
+        (false, false) => None,
+    }
+}
+
+/// RFC 9110, 5.6.2
+fn token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_lenient_server_could_take_for_a_request_is_http() {
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            b"\r\n\r\nGET / HTTP/1.1\r\n",
+            b"get\t/\thttp/1.0\n",
+            b"BREW  coffee:/pot  HTTP/1.1\r\n",
+            b"GET /\r\n",
+            b"POST http://a.example/",
+        ] {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(classify(bytes), Some(First::Http), "{text}");
+        }
+    }
+
+    #[test]
+    fn protocols_that_are_not_http_are_not_held_up() {
+        for bytes in [
+            &b"SSH-2.0-OpenSSH_9\r\n"[..],
+            b"*1\r\n$4\r\nPING\r\n",
+            b"0032git-upload-pack /x\0host=a\0",
+            b"\0\0\0\x08\x04\xd2\x16\x2f",
+            b"EHLO a.example\r\n",
+            b"AMQP\0\0\x09\x01",
+        ] {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(classify(bytes), Some(First::Other), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_may_become_a_request_waits_but_not_for_ever() {
+        for bytes in [
+            &b""[..],
+            b"G",
+            b"GET",
+            b"GET ",
+            b"BREW coffee",
+            b"\r\n",
+            b"PRI * HT",
+        ] {
+            assert_eq!(classify(bytes), None, "{bytes:?}");
+        }
+        let mut long = b"BREW ".to_vec();
+        long.resize(MAX_LINE + 1, b'x');
+        assert_eq!(classify(&long), Some(First::Other));
+    }
+
+    #[test]
+    fn the_preface_of_http_2_is_known() {
+        assert_eq!(classify(PREFACE), Some(First::Http2));
+        assert_eq!(classify(b"PRI * HTTP/2.0\r\nX"), Some(First::Http));
+    }
+}
