@@ -46,7 +46,8 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxySettings {
-    /// Its program; a name alone: beside the daemon's own.
+    /// Its program; a name alone: beside the daemon's own, or in
+    /// `/usr/lib/sandboxd`.
     pub program: PathBuf,
     /// Who it runs as. Without such an account: user and group 64127.
     pub user: String,

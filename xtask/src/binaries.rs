@@ -8,29 +8,27 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-/// The daemon and the client.
+/// The daemon, its proxy, and the client.
 pub(crate) struct Binaries {
     pub(crate) sandbox: PathBuf,
     pub(crate) sandboxd: PathBuf,
+    pub(crate) proxy: PathBuf,
 }
 
 impl Binaries {
     pub(crate) fn build(release: bool) -> Result<Self> {
-        let mut arguments = vec!["build", "--bin", "sandbox", "--bin", "sandboxd"];
+        let mut arguments = vec!["build"];
+        for name in ["sandbox", "sandboxd", "sandbox-proxy"] {
+            arguments.extend(["--bin", name]);
+        }
         if release {
             arguments.push("--release");
         }
         let built = executables(&arguments)?;
-        let find = |name: &str| {
-            let path = built
-                .iter()
-                .find(|path| path.file_name() == Some(name.as_ref()));
-            path.cloned()
-                .with_context(|| format!("cargo built no program `{name}`"))
-        };
         Ok(Self {
-            sandbox: find("sandbox")?,
-            sandboxd: find("sandboxd")?,
+            sandbox: named(&built, "sandbox")?,
+            sandboxd: named(&built, "sandboxd")?,
+            proxy: named(&built, "sandbox-proxy")?,
         })
     }
 }

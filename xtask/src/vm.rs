@@ -197,6 +197,7 @@ impl Vm<'_> {
         if let Install::Programs(binaries) | Install::Running(binaries) = self.install {
             payload.program(&binaries.sandbox, "/usr/bin/sandbox")?;
             payload.program(&binaries.sandboxd, "/usr/sbin/sandboxd")?;
+            payload.program(&binaries.proxy, "/usr/lib/sandboxd/sandbox-proxy")?;
             let policies = binaries::workspace().join("policies");
             payload.copy(&policies, "/usr/lib/sandboxd/policies")?;
         }

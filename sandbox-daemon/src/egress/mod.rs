@@ -11,7 +11,7 @@ mod report;
 use std::{
     collections::{HashMap, VecDeque},
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -320,11 +320,20 @@ fn rules(rules: &[crate::policy::HostRule]) -> Vec<sandbox_proxy::rule::HostRule
     rules.iter().filter_map(rule).collect()
 }
 
-/// The proxy's program: as it is, or beside the daemon's own.
-fn program(setting: &std::path::Path) -> PathBuf {
+/// Where packages put the proxy's program.
+const INSTALLED: &str = "/usr/lib/sandboxd";
+
+/// The proxy's program: as it is, or beside the daemon's own, or where it is
+/// installed.
+fn program(setting: &Path) -> PathBuf {
     if setting.is_absolute() {
         return setting.into();
     }
     let own = std::env::current_exe().unwrap_or_default();
-    own.with_file_name(setting)
+    let beside = own.with_file_name(setting);
+    if beside.exists() {
+        beside
+    } else {
+        Path::new(INSTALLED).join(setting)
+    }
 }

@@ -66,7 +66,9 @@ pub fn redirect<const IPV6: bool>(
     };
     // Somebody else may have the port, now that the proxy's socket is gone, or in
     // this network.
-    if holder(ctx.as_ptr(), &at) != entrance.cookie || !remember(ctx, member, to) {
+    let led = holder(ctx.as_ptr(), &at) == entrance.cookie
+        && remember(ctx.as_ptr(), member.sandbox, member.exec(), to);
+    if !led {
         return Some(verdict::network(member, away, to));
     }
     replace::<IPV6>(ctx, &at);
@@ -181,31 +183,30 @@ fn holder(ctx: *mut c_void, at: &Destination) -> u64 {
     })
 }
 
-/// Keeps what a socket asks for.
-#[inline(always)]
-fn remember(ctx: &SockAddrContext, member: &Member, to: &Destination) -> bool {
+/// Keeps what a socket asks for. Not inlined: there is little room on the stack
+/// that the writer of events is called with.
+#[inline(never)]
+fn remember(ctx: *mut c_void, sandbox: u64, exec: u64, to: &Destination) -> bool {
     // SAFETY: the program's own context.
-    let cookie = unsafe { bpf_get_socket_cookie(ctx.as_ptr()) };
-    let flow = match ASKED.get_ptr(cookie) {
-        // SAFETY: as in `note`.
-        Some(asked) => unsafe { (*asked).flow },
-        None => FlowKey::default(),
-    };
-    let mut asked = Asked {
-        sandbox: member.sandbox,
-        exec: member.exec(),
-        flow,
-        address: long(to),
-        port: to.port,
-        ..Asked::default()
-    };
-    // SAFETY: the helpers take any context, and write within `comm`.
-    unsafe {
-        asked.pid = (bpf_get_current_pid_tgid() >> 32) as u32;
-        asked.uid = bpf_get_current_uid_gid() as u32;
-        bpf_get_current_comm((&raw mut asked.comm).cast(), 16);
+    let cookie = unsafe { bpf_get_socket_cookie(ctx) };
+    if ASKED.get_ptr(cookie).is_none() && ASKED.insert(cookie, Asked::default(), 0).is_err() {
+        return false;
     }
-    ASKED.insert(cookie, asked, 0).is_ok()
+    let Some(asked) = ASKED.get_ptr_mut(cookie) else {
+        return false;
+    };
+    // SAFETY: the entry is this socket's, and goes with it; the helpers take any
+    // context, and write within `comm`.
+    unsafe {
+        (*asked).sandbox = sandbox;
+        (*asked).exec = exec;
+        (*asked).port = to.port;
+        core::ptr::write_unaligned((&raw mut (*asked).address).cast(), words(to));
+        (*asked).pid = (bpf_get_current_pid_tgid() >> 32) as u32;
+        (*asked).uid = bpf_get_current_uid_gid() as u32;
+        bpf_get_current_comm((&raw mut (*asked).comm).cast(), 16);
+    }
+    true
 }
 
 /// Takes a flow back, unless it is another socket's by now.
