@@ -8,8 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use sandbox_proxy::channel::Decision;
 
 use crate::{
+    egress::Report,
     escape,
     events::{Denial, Item, Loss, LossReason, Object, Right, Verdict},
     launch::{ExitStatus, Size},
@@ -349,6 +351,29 @@ fn exec(exec: &Exec) -> proto::Exec {
         pid: exec.pid(),
         start_time: Some(SystemTime::into(exec.started)),
         enrolled: exec.enrolled,
+    }
+}
+
+pub(super) fn traffic(report: Report) -> proto::GetTrafficResponse {
+    use proto::traffic::Decision as Decided;
+    let traffic = report.rows.into_iter().map(|row| proto::Traffic {
+        host: row.host,
+        port: row.port.into(),
+        rule: row.rule,
+        decision: match row.decision {
+            Decision::Allowed => Decided::Allowed,
+            Decision::Denied => Decided::Denied,
+            Decision::Observed => Decided::Observed,
+        }
+        .into(),
+        requests: row.requests,
+        sent_bytes: row.sent,
+        received_bytes: row.received,
+    });
+    proto::GetTrafficResponse {
+        traffic: traffic.collect(),
+        unused_rules: report.unused,
+        never_refused: report.never_refused,
     }
 }
 

@@ -211,6 +211,16 @@ impl Sandboxes for Service {
         Ok(self.responses(received, share, |_, response| response))
     }
 
+    async fn get_traffic(
+        &self,
+        request: Request<proto::GetTrafficRequest>,
+    ) -> Result<Response<proto::GetTrafficResponse>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let id = request.into_inner().sandbox_id;
+        let report = self.registry.traffic(&caller, &id).await;
+        Ok(Response::new(convert::traffic(report.map_err(status::of)?)))
+    }
+
     async fn validate_policy(
         &self,
         request: Request<proto::ValidatePolicyRequest>,

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
                 Command::Enroll(args) => cli::enroll::enroll(args, &cli.host),
                 Command::Events(args) => cli::events::events(args, &cli.host),
                 Command::Ps(args) => cli::ps::ps(args, &cli.host),
+                Command::Network(args) => cli::network::network(args, &cli.host),
                 Command::Kill(args) => cli::kill::kill(args, &cli.host),
                 Command::Policy(command) => cli::policy::policy(command),
                 Command::Doctor(args) => cli::doctor::doctor(args, &cli.host),

@@ -48,6 +48,8 @@ pub enum Command {
     Events(EventsArgs),
     /// List sandboxes and what runs in them.
     Ps(PsArgs),
+    /// Show what went out of a sandbox through the proxy.
+    Network(NetworkArgs),
     /// Kill an exec, or a sandbox with everything in it.
     Kill(KillArgs),
     /// Check and show policies.
@@ -193,6 +195,21 @@ pub enum Output {
 #[derive(Debug, Args)]
 pub struct PsArgs {
     /// How to print them.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `sandbox network`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The id is that of `sandbox ps`, or of a sandbox that has ended since the daemon
+started. `-v` of `sandbox run` says it.")]
+pub struct NetworkArgs {
+    /// A sandbox.
+    #[arg(value_name = "SANDBOX")]
+    pub sandbox: String,
+
+    /// How to print it.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
     pub output: Output,
 }

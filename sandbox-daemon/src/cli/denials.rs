@@ -130,6 +130,7 @@ fn action(denial: &Denial) -> String {
     match denial.right() {
         Right::Read => "read".to_owned(),
         Right::Write => "write".to_owned(),
+        Right::Connect if denial.operation == "resolve" => "resolve".to_owned(),
         Right::Connect => "connect".to_owned(),
         Right::Scope | Right::Unspecified => printable(&denial.operation),
     }

@@ -11,6 +11,7 @@ pub mod events;
 mod host;
 mod json;
 pub mod kill;
+pub mod network;
 pub mod policy;
 pub mod ps;
 mod request;

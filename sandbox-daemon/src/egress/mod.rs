@@ -7,6 +7,7 @@
 mod entrances;
 mod process;
 mod report;
+mod variables;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,6 +24,7 @@ use sandbox_proxy::{
     synthetic::FIRST_ADDRESSES,
 };
 use tokio::sync::{mpsc, oneshot, watch};
+pub use variables::variables;
 
 use crate::{
     config::ProxySettings,

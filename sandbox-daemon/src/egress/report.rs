@@ -186,7 +186,10 @@ impl Egress {
 
 #[cfg(test)]
 mod tests {
-    use sandbox_proxy::rule::{HostPattern, HostRule};
+    use sandbox_proxy::{
+        name::Name,
+        rule::{HostPattern, HostRule},
+    };
 
     use super::*;
 
@@ -205,7 +208,7 @@ mod tests {
     fn policy(allow: &[&str], deny: &[&str]) -> SandboxPolicy {
         let rules = |labels: &[&str]| {
             let rule = |label: &&str| HostRule {
-                host: HostPattern::Exact((*label).into()),
+                host: HostPattern::Exact(Name::parse(label).unwrap()),
                 port: None,
                 label: (*label).into(),
             };

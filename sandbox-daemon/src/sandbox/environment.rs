@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ffi::CString, os::unix::ffi::OsStrExt as _, pat
 
 use super::SandboxError;
 use crate::{
+    egress,
     launch::{Account, cache_environment},
     policy::Environment,
 };
@@ -27,6 +28,8 @@ pub(super) struct Ingredients<'a> {
     pub account: &'a Account,
     /// `${cache}`, if the policy grants it.
     pub cache: Option<&'a Path>,
+    /// Whether the proxy is the way out.
+    pub proxied: bool,
     /// Of the sandbox.
     pub sandbox: &'a str,
     /// Name of its policy.
@@ -71,6 +74,11 @@ impl Ingredients<'_> {
         if let Some(cache) = self.cache {
             for (name, path) in cache_environment(cache) {
                 set(&name, path.as_bytes());
+            }
+        }
+        if self.proxied {
+            for (name, value) in egress::variables() {
+                set(name, value.as_bytes());
             }
         }
         set("SANDBOX", b"1");
@@ -129,6 +137,7 @@ mod tests {
             insisted: &bytes(insisted),
             account: &account,
             cache: Some(Path::new("/c")),
+            proxied: false,
             sandbox: "0123",
             policy_name: "default",
         }

@@ -355,7 +355,8 @@ impl Registry {
     }
 
     /// What went out of a sandbox that the caller may see, or saw it end.
-    pub fn traffic(&self, caller: &Caller, id: &str) -> Result<Report, SandboxError> {
+    pub async fn traffic(&self, caller: &Caller, id: &str) -> Result<Report, SandboxError> {
+        self.egress().drain().await;
         let found = self.egress().report(id);
         match found.filter(|(identity, _)| caller.sees(identity.uid)) {
             Some((_, report)) => Ok(report),

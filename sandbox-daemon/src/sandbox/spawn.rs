@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     launch::{Account, Child, Command, Limits},
-    policy::Mode,
+    policy::{Mode, NetworkMode},
 };
 
 /// A process that runs.
@@ -38,6 +38,7 @@ pub(super) fn spawn(
         insisted: &spec.env_set,
         account: &account,
         cache: policy.cache.as_deref(),
+        proxied: policy.policy.network.mode == NetworkMode::Proxy,
         sandbox: &sandbox.id,
         policy_name: &policy.policy.name,
     }

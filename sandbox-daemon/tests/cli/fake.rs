@@ -340,6 +340,29 @@ impl Sandboxes for Service {
         Err(Status::unimplemented(""))
     }
 
+    async fn get_traffic(
+        &self,
+        request: Request<proto::GetTrafficRequest>,
+    ) -> Result<Response<proto::GetTrafficResponse>, Status> {
+        let id = request.into_inner().sandbox_id;
+        if id != "SBX" {
+            return Err(reason(Code::NotFound, "SANDBOX_NOT_FOUND"));
+        }
+        let mut row = proto::Traffic {
+            host: "registry.example".into(),
+            port: 443,
+            rule: "registry.example".into(),
+            requests: 3,
+            ..proto::Traffic::default()
+        };
+        row.set_decision(proto::traffic::Decision::Allowed);
+        Ok(Response::new(proto::GetTrafficResponse {
+            traffic: vec![row],
+            unused_rules: vec!["pypi.org".into()],
+            never_refused: true,
+        }))
+    }
+
     async fn validate_policy(
         &self,
         _: Request<proto::ValidatePolicyRequest>,

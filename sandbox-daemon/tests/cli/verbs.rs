@@ -32,6 +32,23 @@ fn ps_lists_as_a_table_or_as_json() {
 }
 
 #[test]
+fn network_shows_traffic_and_says_what_it_means() {
+    let fake = Fake::start();
+    let output = fake.context.output(&["network", "SBX"]);
+    assert_eq!(
+        stdout(&output),
+        "HOST                  DECISION  RULE              REQUESTS  SENT  RECEIVED\n\
+         registry.example:443  allowed   registry.example  3         0 B   0 B\n"
+    );
+    assert!(stderr(&output).contains("never used: `pypi.org`"));
+    assert!(stderr(&output).contains("hint: nothing was refused so far"));
+    let output = fake.context.output(&["network", "SBX", "-o", "json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["traffic"][0]["requests"], 3);
+    assert_eq!(code(&fake.context.output(&["network", "nothing"])), 3);
+}
+
+#[test]
 fn events_are_data_on_stdout() {
     let fake = Fake::start();
     let output = fake.context.output(&["events"]);
