@@ -470,8 +470,16 @@ fn network_modes_say_what_they_do() {
         [""; 0]
     );
     assert_eq!(
+        of("mode = \"proxy\"\nallow = [\"example.com\"]\n"),
+        [""; 0]
+    );
+    assert_eq!(
         of("mode = \"proxy\"\n"),
-        ["`proxy` is as `none`: this version has no proxy yet"]
+        ["`proxy` lets no host through: nothing is in `allow`"]
+    );
+    assert_eq!(
+        of("allow = [\"example.com\"]\n"),
+        ["no host is let through: the mode is `none`"]
     );
     assert_eq!(
         of("mode = \"unrestricted\"\nallow = [\"example.com\"]\n"),

@@ -240,14 +240,20 @@ fn network(document: &Document, report: &mut Report<'_>) {
         }
         return;
     }
-    if let Some((_, span)) = names.min_by_key(|(_, span)| span.start) {
-        let message = "nothing is let through by name: this version has no proxy yet";
-        let hint = "host names are checked and kept; `direct` takes addresses";
-        report.warning(span.clone(), message, Some(hint));
-    } else if network.mode == NetworkMode::Proxy {
-        let span = network.mode_span.clone().unwrap_or_default();
-        let message = "`proxy` is as `none`: this version has no proxy yet";
-        report.warning(span, message, Some("`direct` addresses are reached"));
+    let first = names.min_by_key(|(_, span)| span.start);
+    match (network.mode, first) {
+        (NetworkMode::None, Some((_, span))) => {
+            let message = "no host is let through: the mode is `none`";
+            let hint = "write `mode = \"proxy\"`";
+            report.warning(span.clone(), message, Some(hint));
+        }
+        (NetworkMode::Proxy, _) if network.allow.is_empty() => {
+            let span = network.mode_span.clone().unwrap_or_default();
+            let message = "`proxy` lets no host through: nothing is in `allow`";
+            let hint = "name hosts there, such as `allow = [\"example.com\"]`";
+            report.warning(span, message, Some(hint));
+        }
+        _ => {}
     }
     for (rule, span) in network
         .allow
