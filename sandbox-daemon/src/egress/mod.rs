@@ -287,11 +287,11 @@ fn translate(
         generation,
         observe: policy.mode == Mode::Observe,
         allow: if proxied {
-            rules(&network.allow)
+            network.allow.clone()
         } else {
             Vec::new()
         },
-        deny: rules(&network.deny),
+        deny: network.deny.clone(),
         direct: network
             .direct
             .iter()
@@ -300,26 +300,6 @@ fn translate(
         names: earlier.names.clone(),
         first_address: earlier.first_address,
     }
-}
-
-fn rules(rules: &[crate::policy::HostRule]) -> Vec<sandbox_proxy::rule::HostRule> {
-    use sandbox_proxy::rule::HostPattern;
-    let rule = |rule: &crate::policy::HostRule| {
-        Some(sandbox_proxy::rule::HostRule {
-            host: match &rule.host {
-                crate::policy::HostPattern::Any => HostPattern::Any,
-                crate::policy::HostPattern::Exact(host) => {
-                    HostPattern::Exact(sandbox_proxy::name::Name::parse(host).ok()?)
-                }
-                crate::policy::HostPattern::Below(apex) => {
-                    HostPattern::Below(sandbox_proxy::name::Name::parse(apex).ok()?)
-                }
-            },
-            port: rule.port,
-            label: rule.label.clone(),
-        })
-    };
-    rules.iter().filter_map(rule).collect()
 }
 
 /// Where packages put the proxy's program.

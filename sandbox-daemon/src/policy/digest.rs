@@ -4,10 +4,11 @@
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
+use sandbox_proxy::rule::{HostPattern, HostRule};
 use sha2::{Digest as _, Sha256};
 
 use super::environment::VariablePattern;
-use super::model::{HostPattern, HostRule, Mode, NamePattern, Place, Policy};
+use super::model::{Mode, NamePattern, Place, Policy};
 
 /// The digest of all that decides; the name is not part of it.
 pub(super) fn of(policy: &Policy) -> String {
@@ -102,11 +103,11 @@ impl Form {
             HostPattern::Any => self.text("any"),
             HostPattern::Exact(name) => {
                 self.text("exact");
-                self.text(name);
+                self.text(name.as_str());
             }
             HostPattern::Below(name) => {
                 self.text("below");
-                self.text(name);
+                self.text(name.as_str());
             }
         }
         self.port(rule.port);

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use sandbox_proxy::rule::HostRule;
+
 use super::diagnostic::{Diagnostics, Report, Source, Span};
 use super::entries::{read_devices, read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
-use super::model::{Access, Direct, HostRule, Listen, Mode, NetworkMode, Scope};
+use super::model::{Access, Direct, Listen, Mode, NetworkMode, Scope};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets};
 use super::table::{self, Item, Table, unknown_word};

@@ -25,11 +25,12 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
 pub use model::{
-    Access, Device, Direct, FileRule, HostPattern, HostRule, Listen, Mode, NamePattern, Network,
-    NetworkMode, Place, Policy, Scope,
+    Access, Device, Direct, FileRule, Listen, Mode, NamePattern, Network, NetworkMode, Place,
+    Policy, Scope,
 };
 pub use pattern::Expansion;
 pub use resolve::Additions;
+pub use sandbox_proxy::rule::{HostPattern, HostRule};
 pub use sets::Sets;
 
 /// A policy or set file is at most this long.

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use sandbox_proxy::rule::HostRule;
+
 use super::digest;
 use super::environment::Environment;
 
@@ -158,53 +160,6 @@ pub struct Direct {
     pub label: String,
 }
 
-/// Which host names are meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HostPattern {
-    /// `*`.
-    Any,
-    /// `example.com`: that host alone. Lower case.
-    Exact(String),
-    /// `*.example.com`, as `example.com`: any labels below it, not itself.
-    Below(String),
-}
-
-impl HostPattern {
-    /// Whether `host`, in lower case and without a final dot, is meant.
-    pub fn matches(&self, host: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(exact) => host == exact,
-            Self::Below(apex) => host
-                .strip_suffix(apex.as_str())
-                .and_then(|rest| rest.strip_suffix('.'))
-                .is_some_and(|labels| !labels.is_empty()),
-        }
-    }
-}
-
-/// A host name, for the proxy to let through or refuse.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostRule {
-    /// The names.
-    pub host: HostPattern,
-    /// 80 and 443 without one.
-    pub port: Option<u16>,
-    /// The entry as the policy has it.
-    pub label: String,
-}
-
-impl HostRule {
-    /// Whether the rule is about this host and port.
-    pub fn matches(&self, host: &str, port: u16) -> bool {
-        let port_matches = match self.port {
-            Some(only) => port == only,
-            None => port == 80 || port == 443,
-        };
-        port_matches && self.host.matches(host)
-    }
-}
-
 /// What may be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Network {
@@ -323,33 +278,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn host(host: HostPattern, port: Option<u16>) -> HostRule {
-        HostRule {
-            host,
-            port,
-            label: String::new(),
-        }
-    }
-
-    #[test]
-    fn a_star_host_means_any_labels_below_and_not_the_apex() {
-        let rule = host(HostPattern::Below("example.com".into()), None);
-        assert!(rule.matches("a.example.com", 443));
-        assert!(rule.matches("a.b.example.com", 80));
-        assert!(!rule.matches("example.com", 443));
-        assert!(!rule.matches(".example.com", 443));
-        assert!(!rule.matches("badexample.com", 443));
-    }
-
-    #[test]
-    fn a_host_without_port_means_80_and_443() {
-        let rule = host(HostPattern::Exact("example.com".into()), None);
-        assert!(rule.matches("example.com", 80) && rule.matches("example.com", 443));
-        assert!(!rule.matches("example.com", 22));
-        let ssh = host(HostPattern::Exact("example.com".into()), Some(22));
-        assert!(ssh.matches("example.com", 22) && !ssh.matches("example.com", 443));
-    }
 
     #[test]
     fn the_nearest_rule_is_found_by_names() {

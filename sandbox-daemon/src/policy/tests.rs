@@ -4,6 +4,8 @@ mod shipped;
 
 use std::path::Path;
 
+use sandbox_proxy::name::Name;
+
 use self::shipped::shipped;
 use super::*;
 
@@ -552,10 +554,8 @@ set = { A = "x", P = "${workspace}/bin:${cache}/bin", T = "${tmp}", D = "$5" }
     assert_eq!(label(&policy, "/tmp"), "${tmp}");
     let network = &policy.network;
     assert_eq!(network.mode, NetworkMode::Proxy);
-    assert_eq!(
-        network.allow[0].host,
-        HostPattern::Exact("example.com".into())
-    );
+    let name = Name::parse("example.com").unwrap();
+    assert_eq!(network.allow[0].host, HostPattern::Exact(name));
     assert_eq!(network.allow[1].port, Some(8443));
     assert_eq!(network.deny.len(), 1);
     assert_eq!(network.direct[1].port, Some(53));
