@@ -389,7 +389,7 @@ pass = ["*"]
              sandbox",
             "`/var/run/docker.sock` is a way out of the sandbox: Docker starts containers as root \
              on this machine",
-            "nothing is let through by name: this version has no proxy yet",
+            "no host is let through: the mode is `none`",
             "`*` lets through names that anybody can register",
             "`*.com` lets through names that anybody can register",
             "`169.254.169.254` hands out a cloud machine's credentials",
