@@ -6,6 +6,7 @@
 mod bench;
 mod binaries;
 mod cache;
+mod clients;
 mod coverage;
 mod demo;
 mod glibc;

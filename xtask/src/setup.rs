@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     cache::Cache,
-    host,
+    clients, host,
     image::Image,
     kernel::{Kernel, KernelFiles},
 };
@@ -37,6 +37,13 @@ const PACKAGES: [(&str, &str); 11] = [
     ("xz-utils", "kernel modules"),
 ];
 
+/// Packages that are wanted for their programs and bring a service along.
+const SERVICES: [(&str, &str); 3] = [
+    ("openssh-server", "ssh.service"),
+    ("squid", "squid.service"),
+    ("tinyproxy", "tinyproxy.service"),
+];
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -55,7 +62,8 @@ pub(crate) fn main(_: &Arguments) -> Result<ExitCode> {
 /// Installs whatever is missing.
 pub(crate) fn run() -> Result<()> {
     let cache = Cache::open()?;
-    let packages = missing_packages()?;
+    let mut packages = missing_packages()?;
+    packages.extend(clients::missing_programs());
     let kernels: Vec<_> = Kernel::ALL
         .into_iter()
         .filter(|kernel| kernel.find(&cache).is_none())
@@ -67,6 +75,7 @@ pub(crate) fn run() -> Result<()> {
         host::run_with_progress(host::as_root("apt-get").args(["update", "-q"]))?;
     }
     install(&packages)?;
+    clients::make_libraries(&cache)?;
     bpf_linker(&cache)?;
     for kernel in kernels {
         eprintln!("setup: fetching kernel {}", kernel.name());
@@ -102,13 +111,65 @@ fn install(packages: &[(&str, &str)]) -> Result<()> {
         eprintln!("setup: installing `{package}` ({purpose})");
     }
     let names: Vec<_> = packages.iter().map(|(package, _)| *package).collect();
+    let _idle = Idle::ensure()?;
     host::run_with_progress(
         host::as_root("apt-get")
             .args(["install", "-q", "-y", "--no-install-recommends"])
             .args(&names)
             .env("DEBIAN_FRONTEND", "noninteractive"),
     )
-    .with_context(|| format!("cannot install {}", names.join(", ")))
+    .with_context(|| format!("cannot install {}", names.join(", ")))?;
+    keep_off(&names)
+}
+
+/// Leaves the services of what was just installed off when the machine starts
+/// again.
+fn keep_off(installed: &[&str]) -> Result<()> {
+    let services: Vec<_> = SERVICES
+        .into_iter()
+        .filter(|(package, _)| installed.contains(package))
+        .map(|(_, service)| service)
+        .collect();
+    if services.is_empty() || !host::has("systemctl") {
+        return Ok(());
+    }
+    host::run_with_progress(
+        host::as_root("systemctl")
+            .args(["--quiet", "disable"])
+            .args(services),
+    )
+}
+
+/// While it lives, a package that is installed starts no service.
+struct Idle {
+    made: bool,
+}
+
+impl Idle {
+    /// What `invoke-rc.d` asks before it starts anything.
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+    fn ensure() -> Result<Self> {
+        if Path::new(Self::POLICY).exists() {
+            return Ok(Self { made: false });
+        }
+        let script = format!(
+            "printf '#!/bin/sh\\nexit 101\\n' >{0} && chmod 755 {0}",
+            Self::POLICY
+        );
+        host::run(host::as_root("sh").args(["-c", &script]))?;
+        Ok(Self { made: true })
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        if self.made
+            && let Err(error) = host::run(host::as_root("rm").args(["-f", Self::POLICY]))
+        {
+            eprintln!("setup: {error:#}");
+        }
+    }
 }
 
 fn missing_packages() -> Result<Vec<(&'static str, &'static str)>> {
@@ -137,7 +198,7 @@ fn without_apt() -> String {
     let mut text = "this machine has no apt, and setup can install nothing without it\n\n\
          hint: build and test on Debian 12 or in a container of it; what is needed there:\n"
         .to_owned();
-    for (package, purpose) in PACKAGES {
+    for (package, purpose) in PACKAGES.into_iter().chain(clients::packages()) {
         text.extend(["  ", package, " (", purpose, ")\n"]);
     }
     text + "  bpf-linker (`cargo install --locked bpf-linker --version " + BPF_LINKER + "`)"

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     binaries::{self, Binaries, cargo},
-    coverage, demo,
+    clients, coverage, demo,
     kernel::Kernel,
     outcome::{Listener, Outcome, Tally},
     vm::{Install, Vm},
@@ -77,13 +77,15 @@ const UNIT: [&str; 6] = [
     "--exclude",
     "sandbox-tests",
 ];
-const NATIVE: [&str; 6] = [
+const NATIVE: [&str; 8] = [
     "test",
     "--package",
     "sandbox-tests",
     "--lib",
     "--test",
     "native",
+    "--test",
+    "egress",
 ];
 
 /// Clippy reads the kernel's programs as if they were for this machine: it is
@@ -129,6 +131,9 @@ fn tests(name: &str, words: &[&str], arguments: &Arguments, root: bool) -> Resul
     command.args(&arguments.filter);
     if arguments.long {
         command.env("SANDBOX_TEST_LONG", "1");
+    }
+    if root {
+        command.env("SANDBOX_TEST_LIBRARIES", clients::libraries()?);
     }
     if root && !nix::unistd::Uid::effective().is_root() {
         command.env(

@@ -1,0 +1,48 @@
+"""Gets and posts with the library that is named, as its documentation shows."""
+
+import asyncio
+import sys
+
+library, base = sys.argv[1:]
+
+
+def requests():
+    import requests
+
+    with requests.Session() as session:
+        session.get(f"{base}/got").raise_for_status()
+        return session.post(f"{base}/posted", data="body").json()
+
+
+def httpx():
+    import httpx
+
+    with httpx.Client() as client:
+        client.get(f"{base}/got").raise_for_status()
+        return client.post(f"{base}/posted", content="body").json()
+
+
+def aiohttp():
+    import aiohttp
+
+    async def main():
+        # It reads the proxy variables only when it is told to.
+        async with aiohttp.ClientSession(trust_env=True) as session:
+            async with session.get(f"{base}/got") as response:
+                response.raise_for_status()
+            async with session.post(f"{base}/posted", data="body") as response:
+                return await response.json()
+
+    return asyncio.run(main())
+
+
+def urllib():
+    import json
+    import urllib.request
+
+    urllib.request.urlopen(f"{base}/got").read()
+    return json.load(urllib.request.urlopen(f"{base}/posted", b"body"))
+
+
+answer = globals()[library]()
+print(answer["method"], base + answer["path"], answer["body"])
