@@ -471,10 +471,7 @@ fn network_modes_say_what_they_do() {
         of("mode = \"none\"\ndirect = [\"192.0.2.1:443\"]\n"),
         [""; 0]
     );
-    assert_eq!(
-        of("mode = \"proxy\"\nallow = [\"example.com\"]\n"),
-        [""; 0]
-    );
+    assert_eq!(of("mode = \"proxy\"\nallow = [\"example.com\"]\n"), [""; 0]);
     assert_eq!(
         of("mode = \"proxy\"\n"),
         ["`proxy` lets no host through: nothing is in `allow`"]

@@ -4,6 +4,7 @@
 mod listen;
 mod loopback;
 mod programs;
+mod proxy;
 mod sockets;
 mod unix;
 
@@ -24,6 +25,7 @@ pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
         listen::trials(),
         loopback::trials(),
         programs::trials(),
+        proxy::trials(),
         sockets::trials(),
         unix::trials(),
     ];
