@@ -17,6 +17,8 @@ pub mod caller;
 #[expect(unsafe_code, reason = "descriptors that the kernel has just opened")]
 pub mod channel;
 pub mod client;
+pub mod confine;
+pub mod daemon;
 pub mod dial;
 pub mod dns;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]

@@ -10,7 +10,7 @@ use std::{
 use sandbox_common::{Asked, DNS_PORT, PROXY_ADDRESS, PROXY_PORT};
 use tokio::{
     io::{AsyncWriteExt as _, Interest},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     time::{sleep, timeout},
 };
 
@@ -19,7 +19,8 @@ use crate::{
     channel::{FromProxy, Operation},
     client::Client,
     dial::Dialer,
-    flows::{Flows, TCP},
+    dns,
+    flows::{Flows, TCP, UDP},
     http,
     ledger::Outbox,
     sniff::{self, First},
@@ -62,6 +63,8 @@ pub struct Server<I> {
     pub outbox: Arc<Outbox>,
     /// Connects to hosts.
     pub dialer: Dialer,
+    /// Answers for names.
+    pub dns: Arc<dns::Server>,
 }
 
 impl<I: Identify> Server<I> {
@@ -79,6 +82,22 @@ impl<I: Identify> Server<I> {
                 }
             }
         }
+    }
+
+    /// Answers queries that come here, for ever.
+    pub async fn udp(self: Arc<Self>, socket: UdpSocket) {
+        let who = |from| match self.identify.find(UDP, from) {
+            Ok(Some(asked)) => self.sandboxes.caller(&asked),
+            Ok(None) => {
+                self.outbox.send(FromProxy::Stranger { from });
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "the flows cannot be read");
+                None
+            }
+        };
+        self.dns.clone().serve_udp(Arc::new(socket), who).await;
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
@@ -107,7 +126,9 @@ impl<I: Identify> Server<I> {
         if caller.asked == proxy {
             Box::pin(self.explicit(caller, stream)).await;
         } else if caller.asked.port() == DNS_PORT {
-            Client::new(stream).reset();
+            if let Err(error) = Box::pin(self.dns.serve_tcp(stream, &caller)).await {
+                tracing::debug!(%error, "a connection for names broke off");
+            }
         } else {
             Box::pin(self.transparent(caller, stream)).await;
         }

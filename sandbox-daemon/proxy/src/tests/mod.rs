@@ -23,6 +23,7 @@ use crate::{
     caller::{Caller, Refusal, Sandboxes},
     channel::{FromProxy, SandboxPolicy, Traffic},
     dial::Dialer,
+    dns,
     ledger::Outbox,
     resolver::Resolver,
     serve::{Identify, Server},
@@ -78,12 +79,14 @@ impl Stage {
             ..policy
         });
         let asked = Arc::new(Mutex::new(None));
-        let dialer = Dialer::new(Arc::new(Resolver::new("", HOSTS).unwrap()));
+        let resolver = Arc::new(Resolver::new("", HOSTS).unwrap());
+        let dialer = Dialer::new(resolver.clone());
         let server = Server {
             identify: Known(asked.clone()),
             sandboxes: sandboxes.clone(),
             outbox: outbox.clone(),
             dialer: dialer.clone(),
+            dns: Arc::new(dns::Server::new(resolver)),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
