@@ -94,7 +94,12 @@ pub(super) fn line(denial: &Denial, count: u64) -> String {
         object(denial)
     );
     if !denial.rule.is_empty() {
-        let _ = write!(text, " (rule {})", printable(&denial.rule));
+        // The proxy gives its reasons in words.
+        let word = match denial.object {
+            Some(Object::Host(_)) => "",
+            _ => "rule ",
+        };
+        let _ = write!(text, " ({word}{})", printable(&denial.rule));
     }
     let exe = denial
         .exe_display
@@ -172,6 +177,22 @@ mod tests {
             count: 1,
             ..Denial::default()
         }
+    }
+
+    #[test]
+    fn a_host_is_told_with_the_proxys_reason() {
+        let denial = Denial {
+            right: Right::Connect.into(),
+            operation: "request".into(),
+            object: Some(Object::Host("registry.example:443".into())),
+            object_display: "registry.example:443".into(),
+            rule: "not in the allow list".into(),
+            ..denial("")
+        };
+        assert_eq!(
+            line(&denial, 1),
+            "denied connect registry.example:443 (not in the allow list) by python3[4211]"
+        );
     }
 
     #[test]

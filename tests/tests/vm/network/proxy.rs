@@ -32,7 +32,6 @@ crate::trials![
     whoever_takes_the_proxys_port_is_not_reached,
 ];
 
-
 /// The other host's names: they stand in `/etc/hosts`.
 const NAMES: &str = "203.0.113.1 files.example git.example other.example\n";
 
