@@ -119,10 +119,6 @@ fn request(line: &[u8], whole: bool) -> Option<First> {
     if method.len() > MAX_METHOD || !method.iter().all(|byte| token(*byte)) {
         return Some(First::Other);
     }
-    let text = |byte: &u8| *byte >= b' ' || b"\t\r".contains(byte);
-    if !line.iter().all(text) {
-        return Some(First::Other);
-    }
     let known = [
         "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
     ];
@@ -136,7 +132,10 @@ fn request(line: &[u8], whole: bool) -> Option<First> {
             .trim_ascii_start()
             .first()
             .is_some_and(|byte| b"/hH*".contains(byte));
-    match (http || plain, whole || line.len() > MAX_LINE) {
+    // After what makes it HTTP: there are servers that let control characters be.
+    let text = |byte: &u8| *byte >= b' ' || b"\t\r".contains(byte);
+    let whole = whole || line.len() > MAX_LINE || !line.iter().all(text);
+    match (http || plain, whole) {
         (true, _) => Some(First::Http),
         (false, true) => Some(First::Other),
         (false, false) => None,
@@ -204,5 +203,21 @@ mod tests {
     fn the_preface_of_http_2_is_known() {
         assert_eq!(classify(PREFACE), Some(First::Http2));
         assert_eq!(classify(b"PRI * HTTP/2.0\r\nX"), Some(First::Http));
+    }
+
+    #[test]
+    fn a_control_character_does_not_make_a_request_something_else() {
+        for request in [
+            "GET /\x01 HTTP/1.1\r\n",
+            "FOO /\0 HTTP/1.1\r\n",
+            "get /\x1b",
+        ] {
+            assert_eq!(
+                classify(request.as_bytes()),
+                Some(First::Http),
+                "{request:?}"
+            );
+        }
+        assert_eq!(classify(b"FOO \x01"), Some(First::Other));
     }
 }
