@@ -1,5 +1,5 @@
-//! The one tool a contributor needs: `cargo xtask setup`, `vm`, `test`, `demo`
-//! and `bench`.
+//! The one tool a contributor needs: `cargo xtask setup`, `vm`, `test`, `demo`,
+//! `fuzz` and `bench`.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod cache;
 mod clients;
 mod coverage;
 mod demo;
+mod fuzz;
 mod glibc;
 mod host;
 mod image;
@@ -47,6 +48,8 @@ enum Command {
     Test(test::Arguments),
     /// Show a sandboxed run with real denials
     Demo(demo::Arguments),
+    /// Feed what reads an attacker's bytes with ever other ones
+    Fuzz(fuzz::Arguments),
     /// Measure
     Bench(bench::Arguments),
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Vm(arguments) => vm::main(arguments),
         Command::Test(arguments) => test::main(&arguments),
         Command::Demo(arguments) => demo::main(&arguments),
+        Command::Fuzz(arguments) => fuzz::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
     };
     outcome.unwrap_or_else(|error| {

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     binaries::{self, Binaries, cargo},
-    clients, coverage, demo,
+    clients, coverage, demo, fuzz,
     kernel::Kernel,
     outcome::{Listener, Outcome, Tally},
     vm::{Install, Vm},
@@ -53,6 +53,9 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     groups.push(tests("unit", &UNIT, arguments, false)?);
     groups.push(tests("native", &NATIVE, arguments, true)?);
+    if !arguments.quick && arguments.filter.is_none() {
+        groups.push(fuzz_targets());
+    }
     if !arguments.quick {
         groups.extend(virtual_machines(arguments)?);
     }
@@ -121,6 +124,21 @@ fn check(name: &str, command: &mut Command) -> Result<Group> {
         tally: Tally::of(status.success()),
         failures: Vec::new(),
     })
+}
+
+/// Each fuzz target for a while, as a test.
+fn fuzz_targets() -> Group {
+    let start = begin("fuzz");
+    let (tally, failures) = fuzz::run(fuzz::SECONDS, &[]).unwrap_or_else(|error| {
+        println!("{error:#}");
+        (Tally::of(false), Vec::new())
+    });
+    Group {
+        name: "fuzz".to_owned(),
+        took: start.elapsed(),
+        tally,
+        failures,
+    }
 }
 
 /// A group of tests that cargo runs here.
