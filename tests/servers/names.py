@@ -1,13 +1,15 @@
 """An authoritative DNS server: answers from a table, records every question.
 
-The table has names and, for each, a list of turns; each question takes the next
-turn and the last one stays. A turn is a list of addresses of both families."""
+The table has names and, for each, a list of turns; each question for an IPv4
+address takes the next turn and the last one stays. A turn is a list of addresses
+of both families. Nobody may keep an answer."""
 
 import ipaddress
 import socketserver
 import struct
 
 A, AAAA = 1, 28
+TTL = 0
 NO_SUCH_NAME = 3
 TYPES = {1: "A", 28: "AAAA", 12: "PTR", 33: "SRV", 16: "TXT", 65: "HTTPS", 5: "CNAME"}
 
@@ -28,7 +30,7 @@ class Zone:
         if turns is not None:
             of_kind = {A: 4, AAAA: 6}.get(kind)
             turn = turns[0]
-            if of_kind and len(turns) > 1:
+            if kind == A and len(turns) > 1:
                 turns.pop(0)
             parsed = map(ipaddress.ip_address, turn)
             addresses = [a for a in parsed if a.version == of_kind]
@@ -37,7 +39,7 @@ class Zone:
             flags |= NO_SUCH_NAME
         head = message[:2] + struct.pack("!HHHHH", flags, 1, len(addresses), 0, 0)
         body = b"".join(
-            struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(address.packed))
+            struct.pack("!HHHIH", 0xC00C, kind, 1, TTL, len(address.packed))
             + address.packed
             for address in addresses
         )

@@ -52,6 +52,8 @@ pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
         groups.push(check("clippy eBPF", &mut clippy_ebpf())?);
     }
     groups.push(tests("unit", &UNIT, arguments, false)?);
+    // Which the native tests start.
+    Binaries::build(false)?;
     groups.push(tests("native", &NATIVE, arguments, true)?);
     if !arguments.quick && arguments.filter.is_none() {
         groups.push(fuzz_targets());

@@ -54,26 +54,27 @@ pub(crate) struct Outcome {
 }
 
 impl Client {
-    /// The command, for a sandbox or without one.
-    pub(crate) fn command(&self, world: &World, variables: Variables) -> Command {
+    /// What it does, for `sh -c`, in a sandbox or outside.
+    pub(crate) fn script(&self, world: &World, variables: Variables) -> String {
         let home = world.home();
-        let work = home.join("work");
-        fs::create_dir(&work).unwrap();
-        let mut command = Command::new("sh");
-        command
-            .args(["-euc", self.script])
-            .current_dir(work)
-            .env_clear()
-            .envs(environment(&home));
-        if variables == Variables::Set {
-            command.envs(PROXY);
-            // Java knows no other way to say both.
-            let trust = java_options();
-            let proxy = "-Dhttp.proxyHost=198.18.0.1 -Dhttp.proxyPort=3128 \
-                         -Dhttps.proxyHost=198.18.0.1 -Dhttps.proxyPort=3128";
-            command.env("JAVA_TOOL_OPTIONS", format!("{trust} {proxy}"));
-        }
-        command
+        fs::create_dir(home.join("work")).unwrap();
+        settings(&home);
+        let environment: String = environment(&home, variables)
+            .into_iter()
+            .map(|(name, value)| format!("export {name}='{value}'\n"))
+            .chain(
+                PROXY
+                    .iter()
+                    .filter(|_| variables == Variables::Unset)
+                    .map(|(name, _)| format!("unset {name}\n")),
+            )
+            .collect();
+        fs::write(home.join("environment"), environment).unwrap();
+        let home = home.display();
+        format!(
+            "set -eu; . {home}/environment; cd {home}/work{}",
+            self.script
+        )
     }
 
     /// The names that it connects to.
@@ -95,8 +96,12 @@ impl Client {
 
     /// Runs it to its end as it is, without a sandbox.
     pub(crate) fn run(&'static self, world: &World, variables: Variables) -> Outcome {
-        let mut command = self.command(world, variables);
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-c", &self.script(world, variables)])
+            .env_clear()
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         Outcome::new(self, &output)
     }
 }
@@ -116,6 +121,12 @@ impl Outcome {
         self.status.success() && self.client.says.iter().all(says)
     }
 
+    /// Whether the sandbox's denials name this host.
+    pub(crate) fn was_told_of(&self, host: &str) -> bool {
+        let mut lines = self.complaint.lines();
+        lines.any(|line| line.contains(": denied ") && line.contains(host))
+    }
+
     pub(crate) fn assert_worked(&self) {
         assert!(
             self.worked(),
@@ -130,12 +141,37 @@ impl Outcome {
     }
 }
 
+/// What works in a sandbox, as the README has it.
+pub(crate) fn table() -> String {
+    let mut table = "| client | does | with the proxy's variables | without them |\n\
+                     | --- | --- | --- | --- |\n"
+        .to_owned();
+    for client in CLIENTS {
+        let with = match client.knows {
+            Knows::Proxies => "through the proxy they name",
+            Knows::Nothing => "does not read them; transparently",
+        };
+        table.extend([
+            "| ",
+            client.name,
+            " | ",
+            client.does,
+            " | ",
+            with,
+            " | transparently |\n",
+        ]);
+    }
+    table
+}
+
 /// The variables that name a proxy, and their companions.
-const PROXY: [(&str, &str); 7] = [
+const PROXY: [(&str, &str); 9] = [
     ("HTTP_PROXY", "http://198.18.0.1:3128"),
     ("HTTPS_PROXY", "http://198.18.0.1:3128"),
+    ("ALL_PROXY", "http://198.18.0.1:3128"),
     ("http_proxy", "http://198.18.0.1:3128"),
     ("https_proxy", "http://198.18.0.1:3128"),
+    ("all_proxy", "http://198.18.0.1:3128"),
     ("NO_PROXY", "localhost,127.0.0.1,::1"),
     ("no_proxy", "localhost,127.0.0.1,::1"),
     ("NODE_USE_ENV_PROXY", "1"),
@@ -143,12 +179,11 @@ const PROXY: [(&str, &str); 7] = [
 
 /// What each client needs to know of the world: where its registry is, and
 /// whose certificates are good.
-fn environment(home: &Path) -> Vec<(&'static str, String)> {
+fn environment(home: &Path, variables: Variables) -> Vec<(&'static str, String)> {
     let path = |path: &str| world::root().join(path).display().to_string();
     let here = |path: &str| home.join(path).display().to_string();
     let authority = path("tls/ca.pem");
     let number = home.file_name().unwrap_or_default().to_string_lossy();
-    settings(home, &authority);
     let mut environment = vec![
         (
             "PATH",
@@ -186,7 +221,7 @@ fn environment(home: &Path) -> Vec<(&'static str, String)> {
         ("npm_config_fetch_retries", "0".to_owned()),
         ("npm_config_registry", "https://npm.example/".to_owned()),
         ("npm_config_update_notifier", "false".to_owned()),
-        ("JAVA_TOOL_OPTIONS", java_options()),
+        ("JAVA_TOOL_OPTIONS", java_options(variables)),
     ];
     let trusting = [
         "CARGO_HTTP_CAINFO",
@@ -199,18 +234,30 @@ fn environment(home: &Path) -> Vec<(&'static str, String)> {
         "npm_config_cafile",
     ];
     environment.extend(trusting.map(|name| (name, authority.clone())));
+    if variables == Variables::Set {
+        environment.extend(PROXY.map(|(name, value)| (name, value.to_owned())));
+    }
     environment
 }
 
-fn java_options() -> String {
-    format!(
+/// Java reads no certificates in PEM, and no variable that names a proxy.
+fn java_options(variables: Variables) -> String {
+    let trust = format!(
         "-Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStorePassword=changeit",
         world::root().join("tls/ca.p12").display()
-    )
+    );
+    match variables {
+        Variables::Set => format!(
+            "{trust} -Dhttp.proxyHost=198.18.0.1 -Dhttp.proxyPort=3128 \
+             -Dhttps.proxyHost=198.18.0.1 -Dhttps.proxyPort=3128"
+        ),
+        Variables::Unset => trust,
+    }
 }
 
 /// Settings of those clients that have no variable for them.
-fn settings(home: &Path, authority: &str) {
+fn settings(home: &Path) {
+    let authority = world::root().join("tls/ca.pem").display().to_string();
     let root = home.join("work/root");
     let apt = format!(
         "Dir \"{root}\";\nDir::State::status \"{root}/var/lib/dpkg/status\";\n\

@@ -16,6 +16,8 @@ pub(crate) fn tests() -> Vec<Test> {
         every_question_is_recorded,
         what_a_name_must_not_lead_to_is_there,
         a_name_can_change_its_address,
+        a_server_speaks_http2_without_tls,
+        a_server_keeps_the_bytes_that_came,
     ];
     for client in CLIENTS {
         let name = client.identifier();
@@ -73,6 +75,22 @@ fn a_name_can_change_its_address(world: &World) {
         .map(|record| record["at"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(addresses, ["203.0.113.10", "10.0.0.5"]);
+}
+
+fn a_server_speaks_http2_without_tls(_: &World) {
+    let output = Command::new("curl")
+        .args(["-sS", "--http2-prior-knowledge", "http://h2.example/"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains(r#""version":"2.0""#), "{output:?}");
+}
+
+fn a_server_keeps_the_bytes_that_came(world: &World) {
+    assert_eq!(curl("http://raw.example/odd?bytes"), Ok(200));
+    let received = world.raw_bytes();
+    let line = b"GET /odd?bytes HTTP/1.1\r\n";
+    assert!(received.iter().any(|bytes| bytes.starts_with(line)));
 }
 
 /// The status of a request; how curl ended where there was none.

@@ -8,6 +8,8 @@
 
 mod clients;
 mod ground;
+mod refused;
+mod sandboxed;
 mod servers;
 mod world;
 
@@ -19,7 +21,9 @@ use crate::world::World;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let names = ground::tests();
+    let mut names = ground::tests();
+    names.extend(refused::tests());
+    names.extend(sandboxed::tests());
     let wanted = |name: &str| {
         let filter = arguments.filter.as_deref().unwrap_or_default();
         name.contains(filter)

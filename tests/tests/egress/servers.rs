@@ -21,8 +21,8 @@ pub(crate) const WIRE: &str = "world";
 /// the same: what is refused would have worked.
 pub(crate) const BEYOND: [&str; 2] = ["10.0.0.5", "169.254.169.254"];
 
-/// Every name and its addresses, by turns: each question takes the next turn,
-/// and the last one stays.
+/// Every name and its addresses, by turns: each question for an IPv4 address takes
+/// the next turn, and the last one stays.
 const NAMES: &[(&str, &[&[&str]])] = &[
     ("echo.example", &[&["203.0.113.10"]]),
     ("ws.example", &[&["203.0.113.11"]]),
@@ -49,6 +49,10 @@ const NAMES: &[(&str, &[&[&str]])] = &[
     ("self.example", &[&[world::HERE]]),
     ("mixed.example", &[&["10.0.0.5", "203.0.113.10"]]),
     ("rebind.example", &[&["203.0.113.10"], &["10.0.0.5"]]),
+    (
+        "turncoat.example",
+        &[&["203.0.113.10"], &["203.0.113.10"], &["10.0.0.5"]],
+    ),
     ("none.example", &[&[]]),
 ];
 

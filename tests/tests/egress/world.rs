@@ -5,18 +5,25 @@
 //! standard input.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
 use serde_json::Value;
+
+use sandbox_tests::egress::{Daemon, Settings};
 
 use crate::servers;
 
@@ -25,6 +32,7 @@ pub(crate) const HERE: &str = "203.0.113.1";
 const HERE_6: &str = "2001:db8::1";
 /// Everything that belongs to the world, in this mount namespace only.
 const ROOT: &str = "/srv";
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 /// This end of the cable.
 const WIRE: &str = "wire";
 
@@ -32,6 +40,7 @@ pub(crate) struct World {
     servers: Child,
     homes: AtomicU32,
     records: PathBuf,
+    daemon: OnceLock<Daemon>,
 }
 
 impl World {
@@ -52,6 +61,7 @@ impl World {
             servers,
             homes: AtomicU32::new(0),
             records: root().join("records.jsonl"),
+            daemon: OnceLock::new(),
         }
     }
 
@@ -63,6 +73,17 @@ impl World {
         home
     }
 
+    /// A daemon that lives in the world, with its proxy.
+    pub(crate) fn daemon(&self) -> &Daemon {
+        self.daemon.get_or_init(|| {
+            Daemon::start(&Settings {
+                programs: tool("programs"),
+                resolv_conf: resolv_conf(servers::DNS),
+                hosts: HOSTS.to_owned(),
+            })
+        })
+    }
+
     /// What the servers have seen so far.
     pub(crate) fn records(&self) -> Vec<Value> {
         fs::read_to_string(&self.records)
@@ -72,16 +93,38 @@ impl World {
             .collect()
     }
 
-    /// Whether the world's name server was ever asked for this name.
-    pub(crate) fn was_asked_for(&self, name: &str) -> bool {
+    /// What the capturing server got, by connection.
+    pub(crate) fn raw_bytes(&self) -> Vec<Vec<u8>> {
+        let mut connections = BTreeMap::<String, Vec<u8>>::new();
+        for record in self.records() {
+            if record["kind"] == "raw" {
+                let connection = record["connection"].as_str().unwrap().to_owned();
+                let bytes = BASE64.decode(record["bytes"].as_str().unwrap()).unwrap();
+                connections.entry(connection).or_default().extend(bytes);
+            }
+        }
+        connections.into_values().collect()
+    }
+
+    /// The questions that came to the world's name server: names and types.
+    pub(crate) fn questions(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
         self.records()
             .iter()
-            .any(|record| record["kind"] == "dns" && record["name"] == name)
+            .filter(|record| record["kind"] == "dns")
+            .map(|record| (text(&record["name"]), text(&record["type"])))
+            .collect()
+    }
+
+    /// Whether one of them was for this name.
+    pub(crate) fn was_asked_for(&self, name: &str) -> bool {
+        self.questions().iter().any(|(asked, _)| asked == name)
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
+        drop(self.daemon.take());
         drop(self.servers.stdin.take());
         let _ = self.servers.wait();
     }
@@ -104,11 +147,15 @@ fn tools() {
         .expect("no libraries for the clients\n\nhint: run `cargo xtask test --filter egress`");
     let cargo = std::env::var_os("CARGO").expect("these tests are run by cargo");
     let rust = Path::new(&cargo).ancestors().nth(2).unwrap();
+    // Cargo puts the programs one directory above the tests.
+    let exe = std::env::current_exe().unwrap();
+    let programs = exe.ancestors().nth(2).unwrap();
     for (name, from) in [
         ("servers", tests.join("servers").as_path()),
         ("clients", &tests.join("clients")),
         ("libraries", Path::new(&libraries)),
         ("rust", rust),
+        ("programs", programs),
     ] {
         let to = tool(name);
         fs::create_dir_all(&to).unwrap();
@@ -119,8 +166,8 @@ fn tools() {
 /// Has names looked up at this server, and nowhere else.
 fn resolve_at(server: &str) {
     for (file, text) in [
-        ("resolv.conf", format!("nameserver {server}\n")),
-        ("hosts", "127.0.0.1 localhost\n::1 localhost\n".to_owned()),
+        ("resolv.conf", resolv_conf(server)),
+        ("hosts", HOSTS.to_owned()),
         (
             "nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\n".to_owned(),
@@ -130,6 +177,10 @@ fn resolve_at(server: &str) {
         fs::write(&of_the_world, text).unwrap();
         bind(&of_the_world, &Path::new("/etc").join(file));
     }
+}
+
+fn resolv_conf(server: &str) -> String {
+    format!("nameserver {server}\n")
 }
 
 fn bind(from: &Path, to: &Path) {

@@ -23,14 +23,12 @@ pub(crate) const CLIENTS: &[Client] = &[
     },
     Client {
         name: "curl, HTTP/2",
-        does: "http and https",
+        does: "https",
         allow: &["h2.example"],
         script: r"
-            curl -sS --fail --http2 -d body https://h2.example/tls
-            curl -sS --fail --noproxy '*' --http2-prior-knowledge http://h2.example/plain",
+            curl -sS --fail --http2 -d body https://h2.example/tls",
         says: &[
             r#"{"version":"2.0","method":"POST","path":"/tls","authority":"h2.example","body":"body"}"#,
-            r#"{"version":"2.0","method":"GET","path":"/plain","authority":"h2.example""#,
         ],
         knows: Knows::Proxies,
     },
@@ -76,7 +74,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "ssh",
         does: "a command",
         allow: &["git.example:22"],
-        script: r"echo passed on | $GIT_SSH_COMMAND git.example 'echo there; cat'",
+        script: r"
+            echo passed on | $GIT_SSH_COMMAND git.example 'echo there; cat'",
         says: &["there", "passed on"],
         knows: Knows::Nothing,
     },
@@ -142,9 +141,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "Python urllib",
         does: "http, https",
         allow: &["echo.example"],
-        script: "for base in http https; do
-            /usr/bin/python3 $CLIENTS/fetch.py urllib $base://echo.example
-        done",
+        script: r"
+            for base in http https; do
+                /usr/bin/python3 $CLIENTS/fetch.py urllib $base://echo.example
+            done",
         says: FETCHED,
         knows: Knows::Proxies,
     },
@@ -152,9 +152,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "Python requests",
         does: "http, https",
         allow: &["echo.example"],
-        script: "for base in http https; do
-            /usr/bin/python3 $CLIENTS/fetch.py requests $base://echo.example
-        done",
+        script: r"
+            for base in http https; do
+                /usr/bin/python3 $CLIENTS/fetch.py requests $base://echo.example
+            done",
         says: FETCHED,
         knows: Knows::Proxies,
     },
@@ -162,9 +163,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "Python httpx",
         does: "http, https",
         allow: &["echo.example"],
-        script: "for base in http https; do
-            /usr/bin/python3 $CLIENTS/fetch.py httpx $base://echo.example
-        done",
+        script: r"
+            for base in http https; do
+                /usr/bin/python3 $CLIENTS/fetch.py httpx $base://echo.example
+            done",
         says: FETCHED,
         knows: Knows::Proxies,
     },
@@ -172,9 +174,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "Python aiohttp",
         does: "http, https",
         allow: &["echo.example"],
-        script: "for base in http https; do
-            /usr/bin/python3 $CLIENTS/fetch.py aiohttp $base://echo.example
-        done",
+        script: r"
+            for base in http https; do
+                /usr/bin/python3 $CLIENTS/fetch.py aiohttp $base://echo.example
+            done",
         says: FETCHED,
         knows: Knows::Proxies,
     },
@@ -182,9 +185,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "node fetch",
         does: "http, https",
         allow: &["echo.example"],
-        script: "for base in http https; do
-            node $CLIENTS/fetch.js fetch $base://echo.example
-        done",
+        script: r"
+            for base in http https; do
+                node $CLIENTS/fetch.js fetch $base://echo.example
+            done",
         says: FETCHED,
         // From node 22.21 and 24.5 on it does.
         knows: Knows::Nothing,
@@ -193,9 +197,10 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "node http and https",
         does: "http, https",
         allow: &["echo.example"],
-        script: "for base in http https; do
-            node $CLIENTS/fetch.js http $base://echo.example
-        done",
+        script: r"
+            for base in http https; do
+                node $CLIENTS/fetch.js http $base://echo.example
+            done",
         says: FETCHED,
         knows: Knows::Nothing,
     },
@@ -203,7 +208,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "node ws",
         does: "WebSocket over http, https",
         allow: &["ws.example"],
-        script: "for base in ws wss; do node $CLIENTS/fetch.js ws $base://ws.example; done",
+        script: r"
+            for base in ws wss; do node $CLIENTS/fetch.js ws $base://ws.example; done",
         says: &["came back: a message\ncame back: a message"],
         knows: Knows::Nothing,
     },
@@ -211,7 +217,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "Java HttpClient",
         does: "http, https",
         allow: &["echo.example"],
-        script: "java $CLIENTS/Fetch.java http://echo.example https://echo.example",
+        script: r"
+            java $CLIENTS/Fetch.java http://echo.example https://echo.example",
         says: &[
             r#"http://echo.example {"method": "POST", "path": "/posted""#,
             r#"https://echo.example {"method": "POST", "path": "/posted""#,
@@ -223,7 +230,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         name: "a client whose server speaks first",
         does: "a connection",
         allow: &["db.example:5432"],
-        script: "/usr/bin/python3 $CLIENTS/greet.py db.example 5432",
+        script: r"
+            /usr/bin/python3 $CLIENTS/greet.py db.example 5432",
         says: &["220 ready\n250 hello"],
         knows: Knows::Nothing,
     },
