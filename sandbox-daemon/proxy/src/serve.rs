@@ -109,7 +109,7 @@ impl<I: Identify> Server<I> {
             }
         };
         let Some(asked) = asked else {
-            return self.stranger(stream, from).await;
+            return Box::pin(self.stranger(stream, from)).await;
         };
         let Some(caller) = self.sandboxes.caller(&asked) else {
             // Its sandbox is being made, or has gone: no policy, no way out.

@@ -2,6 +2,7 @@
 //! always answers the same.
 
 mod forward;
+mod http2;
 mod malformed;
 mod tunnels;
 
