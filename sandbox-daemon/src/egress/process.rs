@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How often the host's settings for names are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(2);
 
 /// How long to wait before the next start: doubled from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

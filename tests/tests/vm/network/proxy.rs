@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
     sync::LazyLock,
 };
@@ -32,8 +33,25 @@ crate::trials![
     whoever_takes_the_proxys_port_is_not_reached,
 ];
 
-/// The other host's names: they stand in `/etc/hosts`.
-const NAMES: &str = "203.0.113.1 files.example git.example other.example\n";
+/// A name server of the other host's: every name of `.example` is the host
+/// itself. Not in `/etc/hosts`, which is read inside as well.
+const NAMES: &str = r#"
+import socket, struct
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.bind(("203.0.113.53", 53))
+print("ready", flush=True)
+while True:
+    query, client = sock.recvfrom(4096)
+    end = query.index(b"\0", 12) + 5
+    name, kind = query[12:end - 4], query[end - 4:end - 2]
+    known = name.endswith(b"\x07example\0")
+    answers = known and kind == b"\0\x01"
+    answer = query[:2] + struct.pack(">HHHHH", 0x8180 if known else 0x8183, 1, int(answers), 0, 0)
+    answer += query[12:end]
+    if answers:
+        answer += b"\xc0\x0c\0\x01\0\x01" + struct.pack(">IH", 60, 4) + bytes([203, 0, 113, 1])
+    sock.sendto(answer, client)
+"#;
 
 const NETWORK: &str = "mode = \"proxy\"\nallow = [\"files.example\", \"git.example:443\"]";
 
@@ -70,25 +88,29 @@ print("ready", flush=True)
 secure.serve_forever()
 "#;
 
-/// Ends the servers with the tests.
-struct Servers(#[expect(dead_code, reason = "it ends with the machine")] Child);
-
-static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
+/// They end with the machine.
+static SERVERS: LazyLock<[Child; 2]> = LazyLock::new(|| {
     host::output(ROOT, &["sh", "-c", MAKE]);
-    let hosts = fs::read_to_string("/etc/hosts").unwrap();
-    fs::write("/etc/hosts", hosts + NAMES).unwrap();
+    let address = "ip -n outside addr add 203.0.113.53/32 dev lo";
+    host::output(ROOT, &["sh", "-c", address]);
+    let servers = [serve(NAMES), serve(SERVE)];
+    fs::write("/etc/resolv.conf", "nameserver 203.0.113.53\n").unwrap();
+    servers
+});
+
+fn serve(program: &str) -> Child {
     let mut child = Command::new("ip")
-        .args(["netns", "exec", "outside", "python3", "-c", SERVE])
+        .args(["netns", "exec", "outside", "python3", "-c", program])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut line = String::new();
     let stdout = child.stdout.take().unwrap();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    Servers(child)
-});
+    child
+}
 
 /// With what the servers are trusted by.
 const TRUST: [(&str, &str); 3] = [
@@ -100,10 +122,14 @@ const TRUST: [(&str, &str); 3] = [
 const UNSET: &str = "unset HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy \
                      all_proxy no_proxy NODE_USE_ENV_PROXY; ";
 
+fn with_devices(network: &str) -> String {
+    policy(network).replace("\"${tmp}\"", "\"${tmp}\", \"@devices\"")
+}
+
 async fn script(uid: u32, network: &str, script: &str) -> Ran {
     LazyLock::force(&SERVERS);
     ground::make(uid);
-    let spec = client::spec(uid, client::policy(&policy(network)), WORK);
+    let spec = client::spec(uid, client::policy(&with_devices(network)), WORK);
     let mut start = client::start(spec, &["sh", "-c", script]);
     start.env_set = TRUST
         .map(|(name, value)| sandbox_daemon::proto::EnvVar {
@@ -127,7 +153,7 @@ fn told(denials: &[Denial]) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
-/// Waits for the daemon to have read `/etc/hosts` again.
+/// Waits for the daemon to have read `/etc/resolv.conf` again.
 async fn known() {
     LazyLock::force(&SERVERS);
     for _ in 0..100 {
@@ -261,7 +287,7 @@ fn proxy() -> Option<Pid> {
 async fn a_proxy_that_is_killed_is_refused_until_another_one_runs() {
     known().await;
     ground::make(DEV);
-    let spec = client::spec(DEV, client::policy(&policy(NETWORK)), WORK);
+    let spec = client::spec(DEV, client::policy(&with_devices(NETWORK)), WORK);
     // One request a line; what came of it.
     let loop_ = "while read line; do curl -sS -o /dev/null -w '%{http_code}\\n' \
                  --connect-timeout 5 http://files.example/hello 2>/dev/null; done";
