@@ -403,6 +403,10 @@ pub(super) fn info(epoch: &str, info: Info) -> proto::GetInfoResponse {
         lost: info.counted.lost,
         sandboxes: count(info.sandboxes),
         execs: count(info.execs),
+        proxy: Some(proto::Proxy {
+            running: info.proxy_trouble.is_none(),
+            detail: info.proxy_trouble.unwrap_or_default(),
+        }),
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     cgroup::{CgroupError, Hierarchy},
     chain::Chain,
+    escape::printable,
     kernel,
     proto::{GetInfoRequest, GetInfoResponse},
 };
@@ -265,6 +266,7 @@ fn daemon(host: &Host) -> Vec<Check> {
             Check::met(REACHABLE, host.to_string()),
             versions(&info),
             hooks(&info),
+            proxy(&info),
         ],
         Err(error) => vec![Check::missing(
             REACHABLE,
@@ -284,6 +286,17 @@ fn versions(info: &GetInfoResponse) -> Check {
             format!("client {VERSION}, daemon {}", info.version),
             "restart the daemon after an upgrade: `systemctl restart sandboxd`",
         )
+    }
+}
+
+/// The way out of sandboxes whose policy lets hosts through.
+fn proxy(info: &GetInfoResponse) -> Check {
+    const NAME: &str = "proxy running";
+    let remedy = "see the daemon's log: `journalctl -u sandboxd`";
+    match &info.proxy {
+        Some(proxy) if proxy.running => Check::met(NAME, "yes"),
+        Some(proxy) => Check::missing(NAME, printable(&proxy.detail), remedy),
+        None => Check::missing(NAME, "the daemon has none", remedy),
     }
 }
 
@@ -313,6 +326,22 @@ fn hooks(info: &GetInfoResponse) -> Check {
 mod tests {
     use super::*;
     use crate::proto::Hook;
+
+    #[test]
+    fn a_proxy_that_does_not_run_is_missing_with_its_reason() {
+        let mut info = GetInfoResponse::default();
+        assert_eq!(proxy(&info).state, State::Missing);
+        info.proxy = Some(crate::proto::Proxy {
+            running: false,
+            detail: "it ended with exit status: 1".into(),
+        });
+        assert_eq!(proxy(&info).detail, "it ended with exit status: 1");
+        info.proxy = Some(crate::proto::Proxy {
+            running: true,
+            detail: String::new(),
+        });
+        assert_eq!(proxy(&info).state, State::Met);
+    }
 
     #[test]
     fn old_kernels_are_missing_with_a_remedy() {

@@ -203,6 +203,12 @@ impl Egress {
         let _ = tokio::time::timeout(PATIENCE, done).await;
     }
 
+    /// Why the proxy does not run; none: it does.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.lock().proxy.as_ref().err().cloned()
+    }
+
     /// What a sandbox's traffic was, by its id; none: it has none, or is not
     /// known any more.
     #[must_use]

@@ -84,6 +84,8 @@ pub struct Info {
     pub execs: usize,
     /// What they were refused.
     pub counted: Counted,
+    /// Why the proxy does not run; none: it does.
+    pub proxy_trouble: Option<String>,
 }
 
 /// A `CreateSandbox` with a request id.
@@ -377,6 +379,7 @@ impl Registry {
             sandboxes: inner.sandboxes.len(),
             execs: inner.execs.len(),
             counted,
+            proxy_trouble: self.egress().trouble(),
         }
     }
 

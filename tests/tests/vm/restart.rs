@@ -23,12 +23,14 @@ use crate::{
     client::{self, SOCKET, attacker},
     ground::{self, GROUND, POLICY, WORK},
     host::{self, DEV, ROOT, alive, text, wait_until},
+    network,
 };
 
 crate::trials![
     a_second_daemon_is_refused,
     wrong_settings_are_refused_with_their_place,
     what_was_denied_stays_denied_whatever_becomes_of_the_daemon,
+    what_was_enrolled_finds_its_names_again_after_a_restart,
     a_daemon_that_is_told_to_end_ends_what_it_runs,
     a_host_without_bpffs_is_refused,
 ];
@@ -155,6 +157,11 @@ impl Attacker {
         line.trim_end().to_owned()
     }
 
+    fn fetch(&mut self) {
+        let mut stdin = self.child.stdin.as_ref().unwrap();
+        stdin.write_all(b"once\n").unwrap();
+    }
+
     /// Lets it attack once more.
     fn attack(&mut self) -> Vec<String> {
         self.go_on();
@@ -273,6 +280,47 @@ async fn what_was_denied_stays_denied_whatever_becomes_of_the_daemon() {
         let answer = host::attack(DEV, "/", step);
         assert!(answer.starts_with("ok"), "{step:?}: {answer}");
     }
+}
+
+/// Says `200` for each line that it reads, or `000` if the file is not had.
+const FETCH: &str = "while read line; do curl -sS -o /dev/null -w '%{http_code}\\n' \
+    --connect-timeout 5 http://files.example/hello; done";
+
+async fn what_was_enrolled_finds_its_names_again_after_a_restart() {
+    network::proxy::serve_names().await;
+    let mut client = client::root().await;
+    let policy = "version = 1\n[files]\nread = [\"/\"]\nwrite = [\"@devices\"]\n\
+                  [network]\nmode = \"proxy\"\nallow = [\"files.example\"]\n";
+    let spec = client::spec(DEV, client::policy(policy), WORK);
+    let id = client::create(&mut client, spec).await.id;
+    // The daemon's variables are not in its environment.
+    let mut command = host::command(DEV, &["sh", "-c", FETCH]);
+    command.stderr(Stdio::null());
+    let mut fetching = Attacker::start(command);
+    let request = EnrollRequest {
+        sandbox: Some(enroll_request::Sandbox::SandboxId(id)),
+        pid: fetching.child.id(),
+        stay: true,
+        ..EnrollRequest::default()
+    };
+    let mut stream = client.enroll(request).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().is_some());
+    fetching.fetch();
+    assert_eq!(fetching.line(), "200");
+
+    end_the_daemon(Signal::SIGKILL).await;
+    // The proxy is gone with it; nobody else has its port.
+    fetching.fetch();
+    assert_eq!(fetching.line(), "000");
+    start_another("/tmp/sandboxd-names.log").await;
+    let mut answers = Vec::new();
+    while answers.last().is_none_or(|it| it != "200") {
+        fetching.fetch();
+        answers.push(fetching.line());
+        assert!(answers.len() < 100, "{answers:?}");
+    }
+    drop(fetching.child.stdin.take());
+    fetching.child.wait().unwrap();
 }
 
 async fn a_daemon_that_is_told_to_end_ends_what_it_runs() {

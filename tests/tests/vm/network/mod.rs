@@ -4,7 +4,7 @@
 mod listen;
 mod loopback;
 mod programs;
-mod proxy;
+pub(crate) mod proxy;
 mod sockets;
 mod unix;
 

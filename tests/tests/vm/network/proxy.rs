@@ -153,6 +153,11 @@ fn told(denials: &[Denial]) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
+/// Names of the other host's are known, and its files served.
+pub(crate) async fn serve_names() {
+    known().await;
+}
+
 /// Waits for the daemon to have read `/etc/resolv.conf` again.
 async fn known() {
     LazyLock::force(&SERVERS);
