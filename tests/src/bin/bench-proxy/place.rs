@@ -1,0 +1,115 @@
+//! Where it is measured: a network namespace with the clients and the proxies,
+//! one with the server, and a cable between them. The server has an address that
+//! is not this machine's to anybody.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader},
+    net::{Ipv4Addr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::{
+    sched::{CloneFlags, unshare},
+    sys::resource::{Resource, getrlimit, setrlimit},
+};
+
+/// The server's name.
+pub(crate) const HOST: &str = "bench.example";
+/// Where it is (RFC 5737).
+pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
+
+/// The namespaces, and the server.
+pub(crate) struct Place {
+    server: Child,
+    files: tempfile::TempDir,
+}
+
+impl Place {
+    /// Moves this process into a namespace of its own; threads that it has
+    /// already stay behind.
+    pub(crate) fn make() -> Result<Self> {
+        unshare(CloneFlags::CLONE_NEWNET).context("a network namespace needs root")?;
+        let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+        // Connections follow each other faster than their ports are let go.
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
+        fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "1")?;
+        let mut server = Command::new(env::current_exe()?)
+            .arg("serve")
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = server.stdout.take().context("no stdout")?;
+        let place = Self {
+            server,
+            files: tempfile::tempdir()?,
+        };
+        // It is in its namespace, and listens.
+        BufReader::new(stdout).read_line(&mut String::new())?;
+        // Proxies read it as nobody.
+        fs::set_permissions(place.files(), fs::Permissions::from_mode(0o755))?;
+        fs::write(place.hosts(), Self::names())?;
+        let pid = place.server.id().to_string();
+        let far = ["nsenter", "--net", "--target", &pid, "ip"];
+        let to = format!("{ADDRESS}/24");
+        for (before, words) in [
+            (&["ip"][..], &["link", "set", "lo", "up"][..]),
+            (
+                &["ip"],
+                &[
+                    "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &pid,
+                ],
+            ),
+            (&["ip"], &["addr", "add", "203.0.113.1/24", "dev", "near"]),
+            (&["ip"], &["link", "set", "near", "up"]),
+            (&far, &["addr", "add", &to, "dev", "far"]),
+            (&far, &["link", "set", "far", "up"]),
+        ] {
+            let words = [before, words].concat();
+            let status = Command::new(words[0]).args(&words[1..]).status()?;
+            if !status.success() {
+                bail!("`{}` failed", words.join(" "));
+            }
+        }
+        answers(ADDRESS, 80)?;
+        Ok(place)
+    }
+
+    /// A directory for settings.
+    pub(crate) fn files(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// A file like `/etc/hosts`.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.files().join("hosts")
+    }
+
+    /// What is in it.
+    pub(crate) fn names() -> String {
+        format!("127.0.0.1 localhost\n{ADDRESS} {HOST}\n")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Waits until something listens there.
+pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<()> {
+    for _ in 0..100 {
+        if TcpStream::connect((address, port)).is_ok() {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(100));
+    }
+    bail!("nothing listens at {address}:{port}")
+}

@@ -1,0 +1,108 @@
+//! What the walls cost, per kernel, in guest instructions.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::{Measurement, columns, distinct, parse};
+use crate::{
+    binaries::{self, Binaries},
+    kernel::Kernel,
+    vm::{Install, Vm},
+};
+
+/// The program of the end-to-end tests that measures, inside the guest. It
+/// prints one `{row, case, value, unit}` a line, and starts sandboxd itself when
+/// it has measured without.
+const PROGRAM: &str = "bench-hooks";
+
+/// Measures on these kernels.
+pub(super) fn measurements(kernels: &[Kernel]) -> Result<Vec<Measurement>> {
+    let binaries = Binaries::build(true)?;
+    let program = binaries::guest_program(PROGRAM, true)?;
+    let mut measurements = Vec::new();
+    for kernel in Kernel::or_all(kernels) {
+        eprintln!("bench: kernel {}", kernel.name());
+        measurements.extend(measure(kernel, &binaries, &program)?);
+    }
+    Ok(measurements)
+}
+
+fn measure(kernel: Kernel, binaries: &Binaries, program: &Path) -> Result<Vec<Measurement>> {
+    let vm = Vm {
+        install: Install::Programs(binaries),
+        put: vec![program.to_owned()],
+        icount: true,
+        ..Vm::new(kernel)
+    };
+    let command = Path::new("/mnt/put").join(program.file_name().unwrap_or_default());
+    let output = vm.run(&[command.into_os_string()])?;
+    if output.status != 0 {
+        bail!(
+            "measuring on kernel {} failed with status {}\n{}",
+            kernel.name(),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+    }
+    parse(kernel.name(), &output.stdout)
+}
+
+/// A column for each kernel, and what a case adds to the first one of its row.
+pub(super) fn table(measurements: &[Measurement]) -> String {
+    let kernels = distinct(measurements.iter().map(|line| line.kernel.as_str()));
+    let mut lines = vec![["", "", ""].map(str::to_owned).to_vec()];
+    lines[0].extend(kernels.iter().map(|kernel| format!("Linux {kernel}")));
+    lines.push(vec!["---".to_owned(); 3 + kernels.len()]);
+    for row in distinct(measurements.iter().map(|line| line.row.as_str())) {
+        let cells: Vec<_> = measurements.iter().filter(|line| line.row == row).collect();
+        for case in distinct(cells.iter().map(|cell| cell.case.as_str())) {
+            let mut line = vec![row.to_owned(), case.to_owned(), String::new()];
+            for kernel in &kernels {
+                let mut of_kernel = cells.iter().filter(|cell| cell.kernel == *kernel);
+                let first = of_kernel.clone().next();
+                let cell = of_kernel.find(|cell| cell.case == case);
+                let shown = match (first, cell) {
+                    (Some(first), Some(cell)) => {
+                        cell.unit.clone_into(&mut line[2]);
+                        shown(first, cell)
+                    }
+                    _ => String::new(),
+                };
+                line.push(shown);
+            }
+            lines.push(line);
+        }
+    }
+    columns(&lines)
+}
+
+/// A value, with what it adds to the first of its row where both are of a kind.
+fn shown(first: &Measurement, cell: &Measurement) -> String {
+    let value = if cell.value < 1000.0 {
+        format!("{:.1}", cell.value)
+    } else {
+        format!("{:.0}", cell.value)
+    };
+    if first.case == cell.case || first.unit != cell.unit {
+        return value;
+    }
+    let more = (cell.value / first.value - 1.0) * 100.0;
+    format!("{value} ({more:+.1} %)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_compared_with_the_first_of_its_row() {
+        let lines = r#"{"row":"open","case":"without","value":2000.0,"unit":"instructions"}
+{"row":"open","case":"inside","value":2503.04,"unit":"instructions"}"#;
+        let measurements = parse("6.1", lines.as_bytes()).unwrap();
+        assert_eq!(
+            table(&measurements).lines().last().unwrap(),
+            "| open | inside  | instructions | 2503 (+25.2 %) |"
+        );
+    }
+}
