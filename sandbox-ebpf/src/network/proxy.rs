@@ -12,9 +12,7 @@ use aya_ebpf::{
     },
     programs::{SkBuffContext, SockAddrContext, SockContext},
 };
-use sandbox_common::{
-    Asked, DNS_PORT, Entrance, Entrances, FlowKey, Operation, SYNTHETIC, builtin, header,
-};
+use sandbox_common::{Asked, DNS_PORT, Entrance, Entrances, FlowKey, SYNTHETIC, builtin, header};
 
 use super::{
     AF_INET, AF_INET6, TCP, UDP,
@@ -42,7 +40,8 @@ pub fn redirect<const IPV6: bool>(
         return None;
     }
     let asks = to.port == DNS_PORT && (to.protocol == TCP || to.protocol == UDP);
-    if !asks && !(to.protocol == TCP && is_synthetic(to)) {
+    let names = to.protocol == TCP && is_synthetic(to);
+    if !asks && !names {
         return None;
     }
     // A name server of the sandbox's own.
