@@ -12,6 +12,7 @@ use sandbox_common::Asked;
 use crate::{
     channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy},
     flows,
+    host::Host,
     ledger::{Ledger, Outbox, Tally},
     name::Name,
     policy::{Policy, Verdict},
@@ -53,7 +54,7 @@ pub struct Caller {
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The host.
-    pub name: Name,
+    pub host: Host,
     /// The port; 0: none.
     pub port: u16,
     /// Where its bytes are counted.
@@ -196,9 +197,9 @@ impl Caller {
     ///
     /// # Errors
     /// It is refused.
-    pub fn reach(&self, operation: Operation, name: &Name, port: u16) -> Result<Grant, Refusal> {
-        let verdict = self.sandbox.policy().reach(name, port);
-        self.settle(operation, name, port, verdict)
+    pub fn reach(&self, operation: Operation, host: &Host, port: u16) -> Result<Grant, Refusal> {
+        let verdict = self.sandbox.policy().reach(host, port);
+        self.settle(operation, host.clone(), port, verdict)
     }
 
     /// The same for a name.
@@ -207,7 +208,7 @@ impl Caller {
     /// It is refused.
     pub fn resolve(&self, name: &Name) -> Result<Grant, Refusal> {
         let verdict = self.sandbox.policy().resolve(name);
-        self.settle(Operation::Resolve, name, 0, verdict)
+        self.settle(Operation::Resolve, name.clone().into(), 0, verdict)
     }
 
     /// Tells of a refusal that no rule about names is behind.
@@ -221,9 +222,44 @@ impl Caller {
         port: u16,
         rule: impl Into<String>,
     ) -> Result<Arc<Tally>, Refusal> {
-        let rule = rule.into();
         let policy = self.sandbox.policy();
-        let observed = policy.observes();
+        let refusal = Refusal {
+            host: host.into(),
+            port,
+            rule: rule.into(),
+        };
+        let tally = self.tell(operation, &refusal, &policy, policy.observes());
+        if policy.observes() {
+            return Ok(tally);
+        }
+        Err(refusal)
+    }
+
+    /// The same where nothing can go on, in observe mode neither.
+    pub fn deny(
+        &self,
+        operation: Operation,
+        host: &str,
+        port: u16,
+        rule: impl Into<String>,
+    ) -> Refusal {
+        let refusal = Refusal {
+            host: host.into(),
+            port,
+            rule: rule.into(),
+        };
+        self.tell(operation, &refusal, &self.sandbox.policy(), false);
+        refusal
+    }
+
+    fn tell(
+        &self,
+        operation: Operation,
+        refusal: &Refusal,
+        policy: &Policy,
+        observed: bool,
+    ) -> Arc<Tally> {
+        let Refusal { host, port, rule } = refusal;
         self.sandbox.outbox.refused(Refused {
             sandbox: self.sandbox.id,
             exec: self.exec,
@@ -232,8 +268,8 @@ impl Caller {
             uid: self.uid,
             comm: self.comm,
             operation,
-            host: host.into(),
-            port,
+            host: host.clone(),
+            port: *port,
             rule: rule.clone(),
             observed,
             count: 1,
@@ -243,36 +279,25 @@ impl Caller {
         } else {
             Decision::Denied
         };
-        let tally = self.sandbox.ledger.count(host, port, &rule, decision);
-        if observed {
-            return Ok(tally);
-        }
-        Err(Refusal {
-            host: host.into(),
-            port,
-            rule,
-        })
+        self.sandbox.ledger.count(host, *port, rule, decision)
     }
 
     fn settle(
         &self,
         operation: Operation,
-        name: &Name,
+        host: Host,
         port: u16,
         verdict: Verdict,
     ) -> Result<Grant, Refusal> {
+        let text = host.to_string();
         let tally = match verdict {
             Verdict::Allowed(rule) => {
                 self.sandbox
                     .ledger
-                    .count(name.as_str(), port, &rule, Decision::Allowed)
+                    .count(&text, port, &rule, Decision::Allowed)
             }
-            Verdict::Refused(rule) => self.refuse(operation, name.as_str(), port, rule)?,
+            Verdict::Refused(rule) => self.refuse(operation, &text, port, rule)?,
         };
-        Ok(Grant {
-            name: name.clone(),
-            port,
-            tally,
-        })
+        Ok(Grant { host, port, tally })
     }
 }

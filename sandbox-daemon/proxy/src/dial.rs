@@ -14,6 +14,7 @@ use crate::{
     address,
     caller::{Caller, Grant, Refusal},
     channel::Operation,
+    host::Host,
     policy::Policy,
     resolver::Resolver,
 };
@@ -64,18 +65,23 @@ impl Dialer {
         operation: Operation,
         grant: &Grant,
     ) -> Result<TcpStream, DialError> {
+        let name = match &grant.host {
+            Host::Name(name) => name,
+            // What was granted is the address itself.
+            Host::Address(address) => return connect(&[*address], grant.port).await,
+        };
         let addresses = self
             .resolver
-            .lookup(&grant.name)
+            .lookup(name)
             .await
-            .map_err(|error| DialError::Unresolved(format!("{}: {error}", grant.name)))?;
+            .map_err(|error| DialError::Unresolved(format!("{name}: {error}")))?;
         let checked = check(&caller.sandbox.policy(), &addresses, grant.port)?;
         let addresses = match checked {
             Checked::Some(addresses) => addresses,
             Checked::None { all, first, kind } => {
                 let rule = format!("resolves to {first}, {kind}");
                 caller
-                    .refuse(operation, grant.name.as_str(), grant.port, rule)
+                    .refuse(operation, name.as_str(), grant.port, rule)
                     .map_err(DialError::Refused)?;
                 all
             }
@@ -204,7 +210,7 @@ mod tests {
         let resolver = Resolver::new("", HOSTS).unwrap();
         let grant = world
             .caller
-            .reach(Operation::Connect, &name(host), port)
+            .reach(Operation::Connect, &name(host).into(), port)
             .unwrap();
         Dialer::new(Arc::new(resolver))
             .dial(&world.caller, Operation::Connect, &grant)

@@ -24,6 +24,7 @@ pub mod dns;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
 pub mod flows;
 pub mod hello;
+pub mod host;
 pub mod http;
 pub mod ledger;
 pub mod name;

@@ -53,20 +53,6 @@ impl Name {
         Ok(Self(name.into()))
     }
 
-    /// Reads `host` or `host:port`, as a request has it.
-    ///
-    /// # Errors
-    /// It is neither, or the port is 0.
-    pub fn authority(text: &str) -> Result<(Self, Option<u16>), NameError> {
-        match text.split_once(':') {
-            Some((host, digits)) if !text.starts_with('[') && !digits.contains(':') => {
-                let name = Self::parse(host)?;
-                Ok((name, Some(port(digits).ok_or(NameError::Malformed)?)))
-            }
-            _ => Ok((Self::parse(text)?, None)),
-        }
-    }
-
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -125,11 +111,6 @@ fn is_number(label: &str) -> bool {
         Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
         None => label.bytes().all(|byte| byte.is_ascii_digit()),
     }
-}
-
-fn port(digits: &str) -> Option<u16> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
-    digits.parse().ok().filter(|_| plain)
 }
 
 #[cfg(test)]
@@ -264,43 +245,6 @@ mod tests {
         let unicode = format!("{}.com", "ü".repeat(60));
         for text in [label, name, one_too_many, unicode, "a.".repeat(10_000)] {
             assert_eq!(Name::parse(&text), Err(NameError::Malformed), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_authority_is_a_name_and_perhaps_a_port() {
-        let read = |text| Name::authority(text).map(|(name, port)| (name.to_string(), port));
-        let name = "a.test".to_owned();
-        assert_eq!(read("A.test"), Ok((name.clone(), None)));
-        assert_eq!(read("a.test:443"), Ok((name.clone(), Some(443))));
-        assert_eq!(read("a.test.:65535"), Ok((name, Some(65535))));
-        for text in [
-            "",
-            ":",
-            ":443",
-            "a.test:",
-            "a.test:0",
-            "a.test:+1",
-            "a.test:-1",
-            "a.test:1 ",
-            "a.test: 1",
-            "a.test:65536",
-            "a.test:080",
-            "a.test:٣",
-            "u@a.test:1",
-            "u:p@a.test",
-        ] {
-            assert_eq!(read(text), Err(NameError::Malformed), "{text}");
-        }
-        for text in [
-            "127.1:80",
-            "[::1]:80",
-            "::1",
-            "[::1]",
-            "a:1:2",
-            "0x7f000001:80",
-        ] {
-            assert_eq!(read(text), Err(NameError::Address), "{text}");
         }
     }
 

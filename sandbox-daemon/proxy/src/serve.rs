@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    caller::{Caller, Refusal, Sandboxes},
+    caller::{Caller, Sandboxes},
     channel::{FromProxy, Operation},
     client::Client,
     dial::Dialer,
@@ -146,12 +146,7 @@ impl<I: Identify> Server<I> {
             First::Tls(_) | First::BadTls(_) => {
                 let host = caller.asked.ip().to_string();
                 let rule = "TLS to the proxy itself";
-                let refused = caller.refuse(Operation::Connect, &host, PROXY_PORT, rule);
-                let refusal = refused.err().unwrap_or_else(|| Refusal {
-                    host,
-                    port: PROXY_PORT,
-                    rule: rule.into(),
-                });
+                let refusal = caller.deny(Operation::Connect, &host, PROXY_PORT, rule);
                 return tunnel::refuse(client, &first, &refusal).await;
             }
         };
@@ -170,13 +165,13 @@ impl<I: Identify> Server<I> {
         let Some(name) = name else {
             let rule = "an address that stands for no name";
             // In observe mode too: there is nowhere to go.
-            let _ = caller.refuse(Operation::Connect, &address.to_string(), port, rule);
+            caller.deny(Operation::Connect, &address.to_string(), port, rule);
             return client.reset();
         };
         let passage = Passage {
             caller,
             dialer: self.dialer.clone(),
-            name,
+            host: name.into(),
             port,
         };
         passage.transparent(client).await;

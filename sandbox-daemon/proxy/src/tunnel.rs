@@ -1,6 +1,6 @@
-//! What goes through a connection whose name and port are known: transparent
+//! What goes through a connection whose host and port are known: transparent
 //! ones, and those asked for by CONNECT. What a client says first has to agree
-//! with the name.
+//! with the host.
 
 use std::{
     future::Future,
@@ -22,9 +22,9 @@ use crate::{
     channel::Operation,
     client::{Client, Stream},
     dial::Dialer,
+    host::Host,
     http,
     ledger::Tally,
-    name::Name,
     relay,
     sniff::{self, First},
 };
@@ -36,7 +36,7 @@ const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 /// How long a client that was refused may take to read that.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// A connection to a name.
+/// A connection to a host.
 #[derive(Clone, Debug)]
 pub struct Passage {
     /// Who made it.
@@ -44,7 +44,7 @@ pub struct Passage {
     /// Makes the other half.
     pub dialer: Dialer,
     /// The host.
-    pub name: Name,
+    pub host: Host,
     /// Its port.
     pub port: u16,
 }
@@ -105,7 +105,7 @@ impl Passage {
     }
 
     fn reach(&self) -> Result<Grant, Refusal> {
-        self.caller.reach(Operation::Connect, &self.name, self.port)
+        self.caller.reach(Operation::Connect, &self.host, self.port)
     }
 
     /// At the ports of HTTP and TLS the client speaks first, and nothing is
@@ -187,7 +187,7 @@ impl Passage {
             }
             let rule = "HTTP where the server spoke first";
             return self
-                .refuse(self.name.as_str(), rule)
+                .refuse(&self.host.to_string(), rule)
                 .map_err(|refusal| Stop::Refused(First::Other, refusal));
         }
         self.agrees(&first)
@@ -197,12 +197,14 @@ impl Passage {
     /// Whether what a client says first agrees with where it goes.
     fn agrees(&self, first: &First) -> Result<(), Refusal> {
         match first {
-            First::Tls(Some(name)) if *name != self.name => self.refuse(
-                name.as_str(),
-                &format!("TLS for another name than {}", self.name),
-            ),
-            First::BadTls(error) => self.refuse(self.name.as_str(), &error.to_string()),
-            First::Slow => self.refuse(self.name.as_str(), "it never said what it speaks"),
+            // For an address there is no name to agree on.
+            First::Tls(Some(name)) if !matches!(&self.host, Host::Name(it) if it == name) => self
+                .refuse(
+                    name.as_str(),
+                    &format!("TLS for another name than {}", self.host),
+                ),
+            First::BadTls(error) => self.refuse(&self.host.to_string(), &error.to_string()),
+            First::Slow => self.refuse(&self.host.to_string(), "it never said what it speaks"),
             _ => Ok(()),
         }
     }

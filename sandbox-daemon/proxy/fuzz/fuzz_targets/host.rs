@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use sandbox_proxy::{
+    host::Host,
     name::Name,
     rule::{HostPattern, HostRule},
 };
@@ -52,17 +53,31 @@ fn is_hexadecimal(label: &str) -> bool {
 }
 
 fn authority(text: &str) {
-    match Name::authority(text) {
-        Ok((name, None)) => assert_eq!(Name::parse(text), Ok(name)),
-        Ok((name, Some(port))) => {
+    match Host::authority(text) {
+        Ok((host, None)) => same(text, &host),
+        Ok((host, Some(port))) => {
             assert_ne!(port, 0);
-            let (host, digits) = text.rsplit_once(':').expect("a port without a colon");
+            let (text, digits) = text.rsplit_once(':').expect("a port without a colon");
             assert_eq!(digits.parse(), Ok(port));
-            assert_eq!(Name::parse(host), Ok(name.clone()));
-            let again = Name::authority(&format!("{name}:{port}"));
-            assert_eq!(again, Ok((name, Some(port))));
+            same(text, &host);
+            let again = Host::authority(&format!("{host}:{port}"));
+            assert_eq!(again, Ok((host, Some(port))));
         }
-        Err(_) => assert!(Name::parse(text).is_err()),
+        Err(_) => assert!(Host::parse(text).is_err()),
+    }
+}
+
+/// An address is what every reader makes of it.
+fn same(text: &str, host: &Host) {
+    assert_eq!(Host::parse(text).as_ref(), Ok(host));
+    match host {
+        Host::Name(name) => assert_eq!(Name::parse(text).as_ref(), Ok(name)),
+        Host::Address(IpAddr::V4(address)) => assert_eq!(text, address.to_string()),
+        Host::Address(IpAddr::V6(address)) => {
+            let bare = text.trim_start_matches('[').trim_end_matches(']');
+            assert_eq!(bare.parse(), Ok(*address));
+            assert_eq!(address.to_ipv4_mapped(), None);
+        }
     }
 }
 

@@ -6,13 +6,13 @@ use hyper::{
     header,
 };
 
-use crate::name::{Name, NameError};
+use crate::{host::Host, name::NameError};
 
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authority {
     /// The host.
-    pub(super) name: Name,
+    pub(super) host: Host,
     /// Its port.
     pub(super) port: u16,
 }
@@ -20,9 +20,9 @@ pub(super) struct Authority {
 /// Why it is unclear which host a request is for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unclear {
-    /// Well formed, but an address where a name has to be, or no name at all.
+    /// Well formed, but an address in some odd notation, or no name at all.
     #[error("{error}")]
-    NoName {
+    NoHost {
         /// What was given.
         host: String,
         /// With it.
@@ -108,14 +108,14 @@ fn check_framing(request: &Request<Incoming>) -> Result<(), Unclear> {
     Ok(())
 }
 
-/// `name`, `name:port`; without a default the port has to be there.
+/// `host`, `host:port`; without a default the port has to be there.
 fn parse(text: &str, default: Option<u16>) -> Result<Authority, Unclear> {
     if text.contains('@') {
         return Err(Unclear::Malformed("a user name before the host"));
     }
-    match Name::authority(text) {
-        Ok((name, port)) => Ok(Authority {
-            name,
+    match Host::authority(text) {
+        Ok((host, port)) => Ok(Authority {
+            host,
             port: port.or(default).ok_or(Unclear::Malformed("no port"))?,
         }),
         Err(error) => {
@@ -123,7 +123,7 @@ fn parse(text: &str, default: Option<u16>) -> Result<Authority, Unclear> {
                 Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
                 _ => (text, default),
             };
-            Err(Unclear::NoName {
+            Err(Unclear::NoHost {
                 host: host.into(),
                 port: port.unwrap_or(0),
                 error,
@@ -135,10 +135,10 @@ fn parse(text: &str, default: Option<u16>) -> Result<Authority, Unclear> {
 impl Authority {
     /// As `Host` has it.
     #[must_use]
-    pub(super) fn host(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match self.port {
-            80 => self.name.to_string(),
-            port => format!("{}:{port}", self.name),
+            80 => self.host.to_string(),
+            port => format!("{}:{port}", self.host),
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<(String, u16), Unclear> {
-        parse(text, Some(80)).map(|it| (it.name.to_string(), it.port))
+        parse(text, Some(80)).map(|it| (it.host.to_string(), it.port))
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(parsed("a.example:8080"), Ok((name(), 8080)));
         for text in ["a.example:", "a.example:0", "a.example:80:80", "a b", ""] {
             assert!(
-                matches!(parsed(text), Err(Unclear::NoName { .. })),
+                matches!(parsed(text), Err(Unclear::NoHost { .. })),
                 "{text}"
             );
         }
@@ -179,20 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_no_names_in_any_notation() {
+    fn addresses_in_odd_notations_are_no_hosts() {
         for host in [
-            "127.0.0.1",
             "127.1",
             "2130706433",
             "0x7f000001",
             "0177.0.0.1",
-            "[::1]",
             "[::ffff:127.0.0.1]",
             "[fe80::1%25eth0]",
             "192.0.2.1.",
         ] {
             let error = parsed(&format!("{host}:80")).unwrap_err();
-            let expected = Unclear::NoName {
+            let expected = Unclear::NoHost {
                 host: host.into(),
                 port: 80,
                 error: NameError::Address,

@@ -23,7 +23,7 @@ const HOP_BY_HOP: [HeaderName; 5] = [
 #[must_use]
 pub(super) fn for_host(headers: &HeaderMap, version: Version, host: &Authority) -> HeaderMap {
     let mut kept = end_to_end(headers);
-    let canonical = host.host();
+    let canonical = host.text();
     let same = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(canonical.as_bytes());
     if !kept.get(header::HOST).is_some_and(same)
         && let Ok(value) = HeaderValue::try_from(canonical)
@@ -121,7 +121,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::Name;
+    use crate::host::Host;
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -134,7 +134,7 @@ mod tests {
 
     fn passed(lines: &[(&str, &str)], version: Version) -> Vec<String> {
         let host = Authority {
-            name: Name::parse("a.example").unwrap(),
+            host: Host::parse("a.example").unwrap(),
             port: 80,
         };
         for_host(&headers(lines), version, &host)
@@ -184,7 +184,7 @@ mod tests {
     fn a_host_that_is_spelt_in_another_way_is_spelt_out() {
         let lines = [("host", "b\u{fc}cher.example")];
         let host = Authority {
-            name: Name::parse("xn--bcher-kva.example").unwrap(),
+            host: Host::parse("xn--bcher-kva.example").unwrap(),
             port: 8080,
         };
         let passed = for_host(&headers(&lines), Version::HTTP_11, &host);

@@ -60,7 +60,7 @@ impl Session {
         let Passage {
             caller,
             dialer,
-            name,
+            host: to,
             port,
         } = passage;
         let upstreams = Upstreams::default();
@@ -72,7 +72,7 @@ impl Session {
         Self {
             caller,
             dialer,
-            bound: Some(Authority { name, port }),
+            bound: Some(Authority { host: to, port }),
             upstreams,
         }
     }
@@ -95,10 +95,10 @@ impl Session {
         match authority::of_request(request, self.bound.is_some()) {
             Ok(authority) => Ok(authority),
             Err(Unclear::Malformed(sentence)) => Err(Failure::Malformed(sentence)),
-            Err(Unclear::NoName { host, port, error }) => {
-                self.caller
-                    .refuse(operation, &host, port, error.to_string())?;
-                Err(Failure::Unsupported("only names can be reached"))
+            // In observe mode too: it is unclear where to go.
+            Err(Unclear::NoHost { host, port, error }) => {
+                let rule = error.to_string();
+                Err(self.caller.deny(operation, &host, port, rule).into())
             }
         }
     }
@@ -106,14 +106,15 @@ impl Session {
     /// Makes a tunnel. The connection comes first: whoever asks reads why there
     /// is none.
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Answer>, Failure> {
-        let Authority { name, port } = self.authority(Operation::Connect, &request)?;
+        let Authority { host: to, port } = self.authority(Operation::Connect, &request)?;
         if self.bound.is_some() {
             let rule = "CONNECT on a connection to a host";
-            self.caller
-                .refuse(Operation::Connect, name.as_str(), port, rule)?;
-            return Err(Failure::Unsupported(rule));
+            // In observe mode too: a host is no proxy.
+            let host = to.to_string();
+            let refusal = self.caller.deny(Operation::Connect, &host, port, rule);
+            return Err(refusal.into());
         }
-        let grant = self.caller.reach(Operation::Connect, &name, port)?;
+        let grant = self.caller.reach(Operation::Connect, &to, port)?;
         let host = self
             .dialer
             .dial(&self.caller, Operation::Connect, &grant)
@@ -121,7 +122,7 @@ impl Session {
         let passage = Passage {
             caller: self.caller.clone(),
             dialer: self.dialer.clone(),
-            name,
+            host: to,
             port,
         };
         tokio::spawn(async move {
@@ -137,16 +138,17 @@ impl Session {
         let asked = self.authority(Operation::Request, &request)?;
         let authority = match &self.bound {
             Some(bound) if *bound != asked => {
-                let rule = format!("a request on a connection to {}:{}", bound.name, bound.port);
+                let rule = format!("a request on a connection to {}:{}", bound.host, bound.port);
+                let host = asked.host.to_string();
                 self.caller
-                    .refuse(Operation::Request, asked.name.as_str(), asked.port, rule)?;
+                    .refuse(Operation::Request, &host, asked.port, rule)?;
                 bound
             }
             _ => &asked,
         };
         let grant = self
             .caller
-            .reach(Operation::Request, &authority.name, authority.port)?;
+            .reach(Operation::Request, &authority.host, authority.port)?;
         let upgrades =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
         let client = upgrades.then(|| upgrade::on(&mut request));

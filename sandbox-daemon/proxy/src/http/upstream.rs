@@ -122,8 +122,8 @@ impl Upstreams {
     /// One that waits for this very host, under this very rule.
     async fn take(&self, grant: &Grant) -> Option<SendRequest<Sent>> {
         let same = |idle: &Idle| {
-            let Grant { name, port, tally } = &idle.grant;
-            (name, port) == (&grant.name, &grant.port) && Arc::ptr_eq(tally, &grant.tally)
+            let Grant { host, port, tally } = &idle.grant;
+            (host, port) == (&grant.host, &grant.port) && Arc::ptr_eq(tally, &grant.tally)
         };
         loop {
             let mut sender = {

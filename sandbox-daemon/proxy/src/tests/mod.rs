@@ -1,6 +1,7 @@
 //! The proxy as a client sees it, with hosts on loopback and a kernel that
 //! always answers the same.
 
+mod addresses;
 mod forward;
 mod http2;
 mod malformed;
@@ -22,7 +23,7 @@ use tokio::{
 
 use crate::{
     caller::{Caller, Refusal, Sandboxes},
-    channel::{FromProxy, SandboxPolicy, Traffic},
+    channel::{FromProxy, Refused, SandboxPolicy, Traffic},
     dial::Dialer,
     dns,
     ledger::Outbox,
@@ -76,7 +77,11 @@ impl Stage {
         let sandboxes = Arc::new(Sandboxes::new(outbox.clone()));
         sandboxes.put(SandboxPolicy {
             sandbox: 7,
-            direct: vec![("127.0.0.1".parse().unwrap(), None)],
+            direct: [
+                vec![("127.0.0.1".parse().unwrap(), None)],
+                policy.direct.clone(),
+            ]
+            .concat(),
             ..policy
         });
         let asked = Arc::new(Mutex::new(None));
@@ -138,7 +143,7 @@ impl Stage {
         let passage = Passage {
             caller: self.caller(),
             dialer: self.dialer.clone(),
-            name: name(host),
+            host: name(host).into(),
             port,
         };
         let peer = TcpStream::connect(listener.local_addr().unwrap());
@@ -157,18 +162,27 @@ impl Stage {
 
     /// What was refused since the last time.
     fn refusals(&self) -> Vec<String> {
-        let refused = self.outbox.take().into_iter();
-        let refused = refused.filter_map(|message| match message {
-            FromProxy::Refused(it) => Some(Refusal {
+        let refused = self.told().into_iter().flat_map(|it| {
+            let refusal = Refusal {
                 host: it.host,
                 port: it.port,
                 rule: it.rule,
-            }),
-            _ => None,
+            };
+            std::iter::repeat_n(refusal.to_string(), usize::try_from(it.count).unwrap())
         });
-        let mut all: Vec<_> = refused.map(|it| it.to_string()).collect();
+        let mut all: Vec<_> = refused.collect();
         all.sort();
         all
+    }
+
+    /// The same as it is told, in no order.
+    fn told(&self) -> Vec<Refused> {
+        let told = self.outbox.take().into_iter();
+        told.filter_map(|message| match message {
+            FromProxy::Refused(refused) => Some(refused),
+            _ => None,
+        })
+        .collect()
     }
 
     /// What was counted since the last time.

@@ -13,7 +13,7 @@ async fn connect(stage: &Stage, at: &str) -> Peer {
 }
 
 /// A hello of a client that wants this server.
-fn hello(server: &'static str) -> Vec<u8> {
+pub(super) fn hello(server: &'static str) -> Vec<u8> {
     let provider = StdArc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -27,7 +27,7 @@ fn hello(server: &'static str) -> Vec<u8> {
     bytes
 }
 
-const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
+pub(super) const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
 
 #[tokio::test]
 async fn a_tunnel_carries_bytes_and_both_ends_of_them() {
