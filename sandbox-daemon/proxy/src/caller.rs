@@ -72,6 +72,23 @@ pub struct Refusal {
     pub rule: String,
 }
 
+impl Refusal {
+    /// Of something that is longer than any name, the beginning: it is kept, and
+    /// told to the client.
+    fn new(host: &str, port: u16, rule: impl Into<String>) -> Self {
+        const LONGEST: usize = 255;
+        let host = match host.char_indices().nth(LONGEST) {
+            Some((end, _)) => format!("{}…", &host[..end]),
+            None => host.into(),
+        };
+        Self {
+            host,
+            port,
+            rule: rule.into(),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port, rule } = self;
@@ -223,11 +240,7 @@ impl Caller {
         rule: impl Into<String>,
     ) -> Result<Arc<Tally>, Refusal> {
         let policy = self.sandbox.policy();
-        let refusal = Refusal {
-            host: host.into(),
-            port,
-            rule: rule.into(),
-        };
+        let refusal = Refusal::new(host, port, rule);
         let tally = self.tell(operation, &refusal, &policy, policy.observes());
         if policy.observes() {
             return Ok(tally);
@@ -243,11 +256,7 @@ impl Caller {
         port: u16,
         rule: impl Into<String>,
     ) -> Refusal {
-        let refusal = Refusal {
-            host: host.into(),
-            port,
-            rule: rule.into(),
-        };
+        let refusal = Refusal::new(host, port, rule);
         self.tell(operation, &refusal, &self.sandbox.policy(), false);
         refusal
     }
@@ -299,5 +308,19 @@ impl Caller {
             Verdict::Refused(rule) => self.refuse(operation, &text, port, rule)?,
         };
         Ok(Grant { host, port, tally })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_name_that_is_too_long_the_beginning_is_told() {
+        let refusal = Refusal::new(&"ä".repeat(1 << 16), 443, "not a host name");
+        assert_eq!(refusal.host.chars().count(), 256);
+        assert!(refusal.host.ends_with("ä…"));
+        let name = "a".repeat(253);
+        assert_eq!(Refusal::new(&name, 443, "").host, name);
     }
 }
