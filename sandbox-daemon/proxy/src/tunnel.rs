@@ -5,6 +5,7 @@
 use std::{
     future::Future,
     io,
+    mem::take,
     pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -254,15 +255,16 @@ async fn run(
     match &mut client.stream {
         Stream::Tcp(stream) => {
             let (mut from, to) = stream.split();
-            let host = &*host;
+            let (mut host_from, host_to) = host.split();
+            let host = host_to.as_ref();
             let up = async {
                 if let Some(passage) = look {
                     passage.look(&mut from, ahead, &spoke).await?;
                 }
-                send(host, ahead, sent).await?;
-                Ok(relay::spliced(from.as_ref(), host, sent).await?)
+                relay::write(host, &mut take(ahead).freeze(), sent).await?;
+                Ok(relay::spliced(&mut from, host, sent).await?)
             };
-            both(up, relay::spliced(host, to.as_ref(), received)).await
+            both(up, relay::spliced(&mut host_from, to.as_ref(), received)).await
         }
         Stream::Tunnel(stream) => {
             let (mut from, mut to) = tokio::io::split(stream);
@@ -271,7 +273,7 @@ async fn run(
                 if let Some(passage) = look {
                     passage.look(&mut from, ahead, &spoke).await?;
                 }
-                send(host_to.as_ref(), ahead, sent).await?;
+                relay::write(host_to.as_ref(), &mut take(ahead).freeze(), sent).await?;
                 Ok(relay::copied(&mut from, &mut host_to, sent).await?)
             };
             both(up, relay::copied(&mut host_from, &mut to, received)).await
@@ -285,22 +287,6 @@ async fn both(
     down: impl Future<Output = io::Result<()>>,
 ) -> Result<(), Stop> {
     tokio::try_join!(up, async { Ok(down.await?) })?;
-    Ok(())
-}
-
-async fn send(host: &TcpStream, ahead: &mut BytesMut, count: impl Fn(u64)) -> io::Result<()> {
-    let mut ahead = std::mem::take(ahead);
-    while !ahead.is_empty() {
-        host.writable().await?;
-        match host.try_write(&ahead) {
-            Ok(length) => {
-                let _ = ahead.split_to(length);
-                count(length as u64);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
     Ok(())
 }
 
