@@ -37,8 +37,9 @@ impl Place {
         unshare(CloneFlags::CLONE_NEWNET).context("a network namespace needs root")?;
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
         setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
-        // Connections follow each other faster than their ports are let go.
-        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
+        // Connections follow each other faster than their ports are let go; the
+        // proxies' own ports are below.
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")?;
         fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "1")?;
         let mut server = Command::new(env::current_exe()?)
             .arg("serve")
