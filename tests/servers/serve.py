@@ -98,7 +98,7 @@ def main():
     names.start(at["dns"], zone["names"], records)
     web.start(zone["web"], root, packages.make(root), records)
     streams.start_greeting(at["db"], 5432, records)
-    for port in (80, 443, 8080):
+    for port in (80, 443, 853, 8080):
         streams.start_capture(at["raw"], port, records)
     web.start_old(at["old"], records)
     sshd(root, at["ssh"])

@@ -6,6 +6,7 @@
     reason = "a test says what it expects by panicking"
 )]
 
+mod attacks;
 mod clients;
 mod ground;
 mod refused;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut names = ground::tests();
     names.extend(refused::tests());
+    names.extend(attacks::tests());
     names.extend(sandboxed::tests());
     let wanted = |name: &str| {
         let filter = arguments.filter.as_deref().unwrap_or_default();

@@ -153,6 +153,7 @@ fn tools() {
     for (name, from) in [
         ("servers", tests.join("servers").as_path()),
         ("clients", &tests.join("clients")),
+        ("attackers", &tests.join("attackers")),
         ("libraries", Path::new(&libraries)),
         ("rust", rust),
         ("programs", programs),

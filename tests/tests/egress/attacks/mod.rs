@@ -1,0 +1,300 @@
+//! What others have used to get past proxies, done for real: each attack is
+//! made in a sandbox and, where it would work there, outside of one.
+
+mod fronting;
+mod names;
+mod smuggling;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use serde_json::{Value, json};
+
+use sandbox_tests::egress::Daemon;
+
+use crate::{
+    Test,
+    world::{self, World},
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    let mut tests = fronting::tests();
+    tests.extend(names::tests());
+    tests.extend(smuggling::tests());
+    tests
+}
+
+/// No refusal at all.
+const NOTHING: &[&str] = &[];
+
+/// What a transparent TLS client reads when it is refused: fatal,
+/// `access_denied`.
+const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
+/// A connection that an attacker makes, and what it sends.
+#[derive(Clone, Debug)]
+struct Shot {
+    to: (String, u16),
+    tunnel: bool,
+    datagrams: bool,
+    parts: Vec<Vec<u8>>,
+    /// Milliseconds after each part.
+    pause: u32,
+    /// Whether it says that this was all.
+    half: bool,
+}
+
+impl Shot {
+    /// To a name or an address, as if there were no proxy.
+    fn at(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
+        Self {
+            to: (host.into(), port),
+            tunnel: false,
+            datagrams: false,
+            parts: vec![bytes.as_ref().to_vec()],
+            pause: 0,
+            half: false,
+        }
+    }
+
+    /// To the proxy.
+    fn proxy(bytes: impl AsRef<[u8]>) -> Self {
+        Self::at("198.18.0.1", 3128, bytes)
+    }
+
+    /// Through the proxy, by CONNECT.
+    fn through(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
+        Self {
+            tunnel: true,
+            ..Self::at(host, port, bytes)
+        }
+    }
+
+    /// A datagram.
+    fn datagram(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
+        Self {
+            datagrams: true,
+            ..Self::at(host, port, bytes)
+        }
+    }
+
+    /// The same in pieces of this size, each in a packet of its own.
+    fn pieces(self, size: usize) -> Self {
+        let bytes = self.parts.concat();
+        Self {
+            parts: bytes.chunks(size).map(<[u8]>::to_vec).collect(),
+            pause: 2,
+            ..self
+        }
+    }
+
+    /// Then more, after a while.
+    fn then(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.parts.push(bytes.as_ref().to_vec());
+        self.pause = 300;
+        self
+    }
+}
+
+/// What came of a [`Shot`].
+#[derive(Debug)]
+struct Got {
+    bytes: Vec<u8>,
+    end: String,
+}
+
+impl Got {
+    /// Each answer's status, and the rule that a refusal names.
+    fn answers(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        text.split("HTTP/1.1 ")
+            .skip(1)
+            .map(|answer| {
+                let rule = answer
+                    .lines()
+                    .find_map(|line| line.strip_prefix("x-sandbox-denied: "));
+                match rule {
+                    Some(rule) => format!("{} {rule}", &answer[..3]),
+                    None => answer[..3].to_owned(),
+                }
+            })
+            .collect()
+    }
+}
+
+/// What came of an attack in a sandbox.
+#[derive(Debug)]
+struct Attack {
+    printed: String,
+    complaint: String,
+    /// Refusals: what, and how often.
+    denials: BTreeMap<String, u64>,
+}
+
+impl Attack {
+    /// Exactly these refusals were told, however often each.
+    fn assert_told<T: AsRef<str>>(&self, denials: &[T]) {
+        let told: Vec<_> = self.denials.keys().collect();
+        let mut expected: Vec<_> = denials.iter().map(AsRef::as_ref).collect();
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!(told, expected, "{}{}", self.printed, self.complaint);
+    }
+}
+
+/// A program of `tests/attackers`, as words for a shell.
+fn attacker(name: &str, arguments: &[&str]) -> String {
+    let program = world::tool("attackers").join(name);
+    let mut command = format!("/usr/bin/python3 -B {}", program.display());
+    for argument in arguments {
+        command.extend([" '", &argument.replace('\'', r"'\''"), "'"]);
+    }
+    command
+}
+
+/// Runs a script in a sandbox with this `[network]`.
+fn inside(daemon: &Daemon, network: &str, script: &str) -> Attack {
+    under(daemon, &daemon.policy(network), script)
+}
+
+/// Runs a script under a policy.
+fn under(daemon: &Daemon, policy: &std::path::Path, script: &str) -> Attack {
+    let number = number();
+    let workspace = daemon.home().join(format!("attack-{number}"));
+    fs::create_dir(&workspace).unwrap();
+    let events = daemon.home().join(format!("events-{number}"));
+    let client = daemon.client(&["run", "--json", "3", "--policy"]);
+    let output = Command::new("sh")
+        .args(["-c", r#"exec "$@" 3>"$EVENTS""#, "sh"])
+        .arg(client.get_program())
+        .args(client.get_args())
+        .arg(policy)
+        .arg("-w")
+        .arg(&workspace)
+        .args(["--", "sh", "-c", script])
+        .envs(
+            client
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("EVENTS", &events)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Attack {
+        printed: String::from_utf8_lossy(&output.stdout).into_owned(),
+        complaint: String::from_utf8_lossy(&output.stderr).into_owned(),
+        denials: denials(&events),
+    }
+}
+
+fn denials(events: &PathBuf) -> BTreeMap<String, u64> {
+    let mut denials = BTreeMap::new();
+    for line in fs::read_to_string(events).unwrap().lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        if event["type"] != "denial" {
+            continue;
+        }
+        let verdict = match text("verdict").as_str() {
+            "denied" => String::new(),
+            other => format!("{other} "),
+        };
+        let what = format!(
+            "{verdict}{} {} ({})",
+            text("operation"),
+            text("object_display"),
+            text("rule")
+        );
+        *denials.entry(what).or_default() += event["count"].as_u64().unwrap_or(1);
+    }
+    denials
+}
+
+/// Runs a script without a sandbox.
+fn outside(script: &str) -> String {
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn shooting(shots: &[Shot]) -> String {
+    let shots: Vec<_> = shots
+        .iter()
+        .map(|shot| {
+            let parts: Vec<_> = shot.parts.iter().map(|part| BASE64.encode(part)).collect();
+            json!({
+                "to": shot.to, "tunnel": shot.tunnel, "datagrams": shot.datagrams,
+                "parts": parts, "pause": shot.pause, "half": shot.half,
+            })
+        })
+        .collect();
+    // As a file: an argument has no room for some of them.
+    let path = world::root().join(format!("home/shots-{}.json", number()));
+    fs::write(&path, Value::from(shots).to_string()).unwrap();
+    attacker("shoot.py", &[&path.display().to_string()])
+}
+
+fn results(printed: &str) -> Vec<Got> {
+    let results: Vec<Value> =
+        serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+    results
+        .iter()
+        .map(|it| Got {
+            bytes: BASE64.decode(it["got"].as_str().unwrap()).unwrap(),
+            end: it["end"].as_str().unwrap().to_owned(),
+        })
+        .collect()
+}
+
+/// Makes these connections in a sandbox that may reach `allow`.
+fn shoot(world: &World, allow: &[&str], shots: &[Shot]) -> (Vec<Got>, Attack) {
+    let network = format!("allow = {allow:?}");
+    let attack = inside(world.daemon(), &network, &shooting(shots));
+    assert!(!attack.printed.is_empty(), "{attack:?}");
+    (results(&attack.printed), attack)
+}
+
+/// Makes them without a sandbox.
+fn shoot_outside(shots: &[Shot]) -> Vec<Got> {
+    results(&outside(&shooting(shots)))
+}
+
+/// What arrived at the server that keeps bytes, in connections that have this in
+/// them.
+fn arrived(world: &World, marker: &str) -> Vec<Vec<u8>> {
+    let has = |bytes: &Vec<u8>| {
+        bytes
+            .windows(marker.len())
+            .any(|it| it.eq_ignore_ascii_case(marker.as_bytes()))
+    };
+    world.raw_bytes().into_iter().filter(has).collect()
+}
+
+/// Whether a web server was asked for this path.
+fn was_served(world: &World, path: &str) -> bool {
+    let records = world.records();
+    records
+        .iter()
+        .any(|record| record["kind"] == "http" && record["path"] == path)
+}
+
+fn number() -> u32 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A word that nobody else uses.
+fn marker() -> String {
+    format!("marker-{}-of-this", number())
+}
