@@ -105,6 +105,8 @@ pub enum FromProxy {
     Stranger {
         /// From where.
         from: SocketAddr,
+        /// How many this stands for.
+        count: u64,
     },
     /// Refusals that were too many to keep.
     Lost {

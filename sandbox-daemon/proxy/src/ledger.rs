@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -15,6 +16,10 @@ use crate::channel::{Decision, FromProxy, Refused, Traffic};
 
 /// Refusals of different kinds that wait at a time.
 const MAX_WAITING: usize = 4096;
+
+/// Strangers that wait, each with an address of its own; the last one stands for
+/// more.
+const MAX_STRANGERS: usize = 64;
 
 /// Hosts and rules of one sandbox that are counted apart between two reports.
 const MAX_TALLIES: usize = 4096;
@@ -31,6 +36,8 @@ struct Waiting {
     messages: Vec<FromProxy>,
     /// How often each of the refusals among them happened.
     refused: HashMap<Refused, u64>,
+    /// From where, and how often.
+    strangers: Vec<(SocketAddr, u64)>,
     /// By sandbox and exec.
     lost: HashMap<(u64, u64), u64>,
 }
@@ -39,6 +46,18 @@ impl Outbox {
     /// Sends a message.
     pub fn send(&self, message: FromProxy) {
         lock(&self.waiting).messages.push(message);
+        self.ready.notify_one();
+    }
+
+    /// Tells of somebody who is in no sandbox.
+    pub fn stranger(&self, from: SocketAddr) {
+        let mut waiting = lock(&self.waiting);
+        let full = waiting.strangers.len() >= MAX_STRANGERS;
+        match waiting.strangers.last_mut().filter(|_| full) {
+            Some((_, count)) => *count += 1,
+            None => waiting.strangers.push((from, 1)),
+        }
+        drop(waiting);
         self.ready.notify_one();
     }
 
@@ -73,12 +92,18 @@ impl Outbox {
         let Waiting {
             mut messages,
             refused,
+            strangers,
             lost,
         } = std::mem::take(&mut *lock(&self.waiting));
         messages.extend(
             refused
                 .into_iter()
                 .map(|(refused, count)| FromProxy::Refused(Refused { count, ..refused })),
+        );
+        messages.extend(
+            strangers
+                .into_iter()
+                .map(|(from, count)| FromProxy::Stranger { from, count }),
         );
         messages.extend(
             lost.into_iter()
@@ -162,4 +187,29 @@ impl Ledger {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ever_more_strangers_are_counted_and_do_not_fill_the_memory() {
+        let outbox = Outbox::default();
+        for port in 1..=10_000 {
+            outbox.stranger(([127, 0, 0, 1], port).into());
+        }
+        let told: Vec<_> = outbox
+            .take()
+            .into_iter()
+            .filter_map(|message| match message {
+                FromProxy::Stranger { from, count } => Some((from.port(), count)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told.len(), MAX_STRANGERS);
+        assert_eq!(told[..2], [(1, 1), (2, 1)]);
+        assert_eq!(told.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
+        assert!(outbox.take().is_empty());
+    }
 }

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     caller::{Caller, Sandboxes},
-    channel::{FromProxy, Operation},
+    channel::Operation,
     client::Client,
     dial::Dialer,
     dns,
@@ -89,7 +89,7 @@ impl<I: Identify> Server<I> {
         let who = |from| match self.identify.find(UDP, from) {
             Ok(Some(asked)) => self.sandboxes.caller(&asked),
             Ok(None) => {
-                self.outbox.send(FromProxy::Stranger { from });
+                self.outbox.stranger(from);
                 None
             }
             Err(error) => {
@@ -186,7 +186,7 @@ impl<I: Identify> Server<I> {
         {
             return;
         }
-        self.outbox.send(FromProxy::Stranger { from });
+        self.outbox.stranger(from);
         // A reset would take the words away.
         let words = async {
             stream.readable().await?;

@@ -147,9 +147,9 @@ impl Egress {
                     entry.table.add(traffic);
                 }
             }
-            FromProxy::Stranger { from } => {
-                tracing::warn!(%from, "refused by the proxy: not in a sandbox");
-                self.events.stranger(from);
+            FromProxy::Stranger { from, count } => {
+                tracing::warn!(%from, count, "refused by the proxy: not in a sandbox");
+                self.events.stranger(from, count);
             }
         }
     }

@@ -133,7 +133,7 @@ impl Events {
     }
 
     /// Somebody who is in no sandbox called the proxy: for root's eyes.
-    pub fn stranger(&self, from: SocketAddr) {
+    pub fn stranger(&self, from: SocketAddr, count: u64) {
         let owner = Owner {
             uid: 0,
             sandbox: String::new(),
@@ -154,7 +154,7 @@ impl Events {
         };
         let folded = Folded {
             refusal: Arc::new(refusal),
-            count: 1,
+            count,
             first: now,
             last: now,
         };
