@@ -44,6 +44,10 @@ pub fn ingress(ctx: &SkBuffContext) -> i32 {
         Ok(walled) => walled,
         Err(verdict) => return verdict,
     };
+    // What was sent was only told, and an answer to it is no new attempt.
+    if bits & header::OBSERVE != 0 {
+        return 1;
+    }
     match Packet::parse(ctx) {
         Some(packet) => i32::from(packet.enters(&member, bits, ctx)),
         None => 0,
