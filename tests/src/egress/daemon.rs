@@ -39,6 +39,8 @@ pub struct Settings {
 pub struct Daemon {
     /// Its registry, for what no client can ask.
     pub registry: Arc<Registry>,
+    /// Its wall.
+    pub wall: Arc<NetworkWall>,
     programs: PathBuf,
     home: tempfile::TempDir,
     socket: PathBuf,
@@ -96,12 +98,13 @@ impl Daemon {
                 let events = Arc::new(Events::new(Journal::new("epoch".into(), 65_536)));
                 wall.tell(events.clone());
                 let egress = Egress::start(&config.proxy, wall.clone(), events.clone()).unwrap();
+                let raised = wall.clone();
                 let folding = events.clone();
                 tokio::spawn(async move { folding.close_windows().await });
                 let registry = Registry::new(&config, slice, wall, egress, events);
                 let lock = Lock::take(&config).unwrap();
                 let socket = Socket::bind(&config, lock).unwrap();
-                begun.send((registry.clone(), path)).unwrap();
+                begun.send((registry.clone(), raised, path)).unwrap();
                 let ending = registry.clone();
                 let shutdown = async move {
                     let _ = stopping.await;
@@ -110,9 +113,10 @@ impl Daemon {
                 api::serve(registry, &socket, shutdown).await.unwrap();
             });
         });
-        let (registry, slice) = begins.recv().unwrap();
+        let (registry, wall, slice) = begins.recv().unwrap();
         Self {
             registry,
+            wall,
             programs: settings.programs.clone(),
             home,
             socket,

@@ -87,6 +87,15 @@ impl NetworkWall {
         }))
     }
 
+    /// Where the programs lead to now.
+    ///
+    /// # Panics
+    /// Where the map cannot be read.
+    #[must_use]
+    pub fn entrances(&self) -> Entrances {
+        self.entrances.lock().unwrap().get(&0, 0).unwrap()
+    }
+
     /// Hands the programs' records to `events` for as long as the runtime lasts.
     ///
     /// # Panics

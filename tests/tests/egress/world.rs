@@ -75,13 +75,7 @@ impl World {
 
     /// A daemon that lives in the world, with its proxy.
     pub(crate) fn daemon(&self) -> &Daemon {
-        self.daemon.get_or_init(|| {
-            Daemon::start(&Settings {
-                programs: tool("programs"),
-                resolv_conf: resolv_conf(servers::DNS),
-                hosts: HOSTS.to_owned(),
-            })
-        })
+        self.daemon.get_or_init(another_daemon)
     }
 
     /// What the servers have seen so far.
@@ -128,6 +122,15 @@ impl Drop for World {
         drop(self.servers.stdin.take());
         let _ = self.servers.wait();
     }
+}
+
+/// One of a test's own, with a proxy of its own, for what others would notice.
+pub(crate) fn another_daemon() -> Daemon {
+    Daemon::start(&Settings {
+        programs: tool("programs"),
+        resolv_conf: resolv_conf(servers::DNS),
+        hosts: HOSTS.to_owned(),
+    })
 }
 
 /// The world's files.

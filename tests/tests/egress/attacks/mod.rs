@@ -1,19 +1,26 @@
 //! What others have used to get past proxies, done for real: each attack is
 //! made in a sandbox and, where it would work there, outside of one.
 
+mod callers;
+mod crowd;
 mod fronting;
 mod names;
+mod policies;
+mod requests;
 mod smuggling;
 
 use std::{
     collections::BTreeMap,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use sandbox_tests::egress::Daemon;
@@ -24,7 +31,11 @@ use crate::{
 };
 
 pub(crate) fn tests() -> Vec<Test> {
-    let mut tests = fronting::tests();
+    let mut tests = callers::tests();
+    tests.extend(crowd::tests());
+    tests.extend(fronting::tests());
+    tests.extend(policies::tests());
+    tests.extend(requests::tests());
     tests.extend(names::tests());
     tests.extend(smuggling::tests());
     tests
@@ -164,11 +175,14 @@ fn inside(daemon: &Daemon, network: &str, script: &str) -> Attack {
 }
 
 /// Runs a script under a policy.
-fn under(daemon: &Daemon, policy: &std::path::Path, script: &str) -> Attack {
-    let number = number();
-    let workspace = daemon.home().join(format!("attack-{number}"));
+fn under(daemon: &Daemon, policy: &Path, script: &str) -> Attack {
+    let workspace = daemon.home().join(format!("attack-{}", number()));
     fs::create_dir(&workspace).unwrap();
-    let events = daemon.home().join(format!("events-{number}"));
+    in_workspace(daemon, policy, &workspace, script)
+}
+
+fn in_workspace(daemon: &Daemon, policy: &Path, workspace: &Path, script: &str) -> Attack {
+    let events = daemon.home().join(format!("events-{}", number()));
     let client = daemon.client(&["run", "--json", "3", "--policy"]);
     let output = Command::new("sh")
         .args(["-c", r#"exec "$@" 3>"$EVENTS""#, "sh"])
@@ -176,7 +190,7 @@ fn under(daemon: &Daemon, policy: &std::path::Path, script: &str) -> Attack {
         .args(client.get_args())
         .arg(policy)
         .arg("-w")
-        .arg(&workspace)
+        .arg(workspace)
         .args(["--", "sh", "-c", script])
         .envs(
             client
@@ -287,6 +301,46 @@ fn was_served(world: &World, path: &str) -> bool {
     records
         .iter()
         .any(|record| record["kind"] == "http" && record["path"] == path)
+}
+
+/// Waits for what is about to come to be.
+fn wait_for<T>(mut until: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(it) = until() {
+            return it;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_mins(1),
+            "it never came to be"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The process of a daemon's proxy.
+fn proxy_of(daemon: &Daemon) -> Pid {
+    wait_for(|| running_proxy(daemon))
+}
+
+/// The same, if it serves: who has the socket that sandboxes are led to, beside
+/// this process.
+fn running_proxy(daemon: &Daemon) -> Option<Pid> {
+    let port = daemon.wall.entrances().tcp4.port;
+    let listening = format!(" 0100007F:{port:04X} 00000000:0000 0A ");
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = sockets.lines().find(|line| line.contains(&listening))?;
+    let inode = line.split_ascii_whitespace().nth(9)?;
+    let socket = PathBuf::from(format!("socket:[{inode}]"));
+    let own = std::process::id();
+    fs::read_dir("/proc").unwrap().find_map(|process| {
+        let process = process.ok()?;
+        let id: u32 = process.file_name().to_str()?.parse().ok()?;
+        let mut open = fs::read_dir(process.path().join("fd")).ok()?;
+        let holds =
+            open.any(|fd| fd.is_ok_and(|fd| fs::read_link(fd.path()).is_ok_and(|it| it == socket)));
+        (holds && id != own).then(|| Pid::from_raw(id.cast_signed()))
+    })
 }
 
 fn number() -> u32 {
