@@ -41,15 +41,17 @@ pub fn read(bytes: &[u8]) -> Result<Hello, HelloError> {
     const HANDSHAKE: u8 = 22;
     const RECORDS: std::ops::RangeInclusive<u8> = 20..=24;
     match bytes {
-        [] => return Ok(Hello::Partial),
         [kind, ..] if !RECORDS.contains(kind) => return Ok(Hello::Other),
+        [] | [_] => return Ok(Hello::Partial),
         [_, version, ..] if *version != 3 => return Ok(Hello::Other),
         [HANDSHAKE, ..] => {}
         // A record of another kind comes first in no handshake.
         _ => return Err(HelloError::Malformed),
     }
+    // However many came at a time.
+    let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
     let Some(message) = message(bytes)? else {
-        return if bytes.len() >= MAX_BYTES {
+        return if bytes.len() == MAX_BYTES {
             Err(HelloError::TooLarge)
         } else {
             Ok(Hello::Partial)
@@ -311,6 +313,22 @@ mod tests {
         let mut head = vec![1, 1, 0, 1];
         head.resize(64, 0);
         assert_eq!(read(&record(&head)), Err(HelloError::TooLarge));
+        // With its records, whose heads are larger than what is in them.
+        let message = with_extensions(&[&[0xff, 0xff, 0x40, 0], &[0; 0x4000][..]].concat());
+        let bytes: Vec<u8> = message.chunks(1).flat_map(record).collect();
+        assert!(bytes.len() > MAX_BYTES);
+        for length in [MAX_BYTES, bytes.len()] {
+            assert_eq!(read(&bytes[..length]), Err(HelloError::TooLarge));
+        }
+    }
+
+    #[test]
+    fn one_byte_is_not_enough_to_tell_a_record() {
+        for kind in 20..=24 {
+            assert_eq!(read(&[kind]), Ok(Hello::Partial));
+            assert_eq!(read(&[kind, 4]), Ok(Hello::Other));
+        }
+        assert_eq!(read(&[20, 3]), Err(HelloError::Malformed));
     }
 
     #[test]

@@ -16,11 +16,12 @@ use crate::{
 /// How long a client may take from its first byte to saying what it speaks.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest beginning of a line that may still become a request's.
+/// The longest beginning that may still become a request's. A longer one is left
+/// to the HTTP code to refuse: there are servers that read on.
 const MAX_LINE: usize = 16 << 10;
 
-/// The longest method.
-const MAX_METHOD: usize = 32;
+/// What lenient servers take for the space in a request's line (RFC 9112, 3).
+const SPACE: &[u8] = b" \t\x0b\x0c\r";
 
 /// How HTTP/2 begins (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -89,7 +90,9 @@ where
     .await
 }
 
-/// What these bytes begin; none: that takes more of them.
+/// What these bytes begin; none: that takes more of them. Once there is an answer,
+/// no byte that follows makes it another one: it does not matter how many come at a
+/// time.
 #[must_use]
 pub fn classify(bytes: &[u8]) -> Option<First> {
     match hello::read(bytes) {
@@ -101,45 +104,62 @@ pub fn classify(bytes: &[u8]) -> Option<First> {
     if PREFACE.starts_with(&bytes[..bytes.len().min(PREFACE.len())]) {
         return (bytes.len() >= PREFACE.len()).then_some(First::Http2);
     }
-    // Servers skip empty lines before a request.
+    let long = bytes.len() > MAX_LINE;
+    let bytes = &bytes[..bytes.len().min(MAX_LINE)];
+    // Servers skip empty lines before a request, some of them any number.
     let blank = bytes.iter().take_while(|byte| b"\r\n".contains(byte));
     let line = &bytes[blank.count()..];
-    if bytes.len() - line.len() > MAX_METHOD {
-        return Some(First::Other);
-    }
-    let end = line.iter().position(|byte| *byte == b'\n');
-    request(&line[..end.unwrap_or(line.len())], end.is_some())
+    let first = match line.iter().position(|byte| *byte == b'\n') {
+        Some(end) => request(&line[..end]).or(Some(First::Other)),
+        None => request(line),
+    };
+    first.or(long.then_some(First::Http))
 }
 
-/// What a line begins that may be a request's. What a lenient server could take
-/// for one is one: the HTTP code refuses what is not well formed.
-fn request(line: &[u8], whole: bool) -> Option<First> {
-    let gap = line.iter().position(|byte| b" \t\r".contains(byte));
-    let method = &line[..gap.unwrap_or(line.len())];
-    if method.len() > MAX_METHOD || !method.iter().all(|byte| token(*byte)) {
+/// What a line begins that may be a request's; none: that depends on how it goes
+/// on. What a lenient server could take for one is one: the HTTP code refuses what
+/// is not well formed.
+fn request(line: &[u8]) -> Option<First> {
+    let gap = line.iter().position(|byte| SPACE.contains(byte));
+    let (method, rest) = line.split_at(gap.unwrap_or(line.len()));
+    if !method.iter().all(|byte| token(*byte)) {
         return Some(First::Other);
     }
     let known = [
         "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
     ];
-    let http = line
-        .windows(6)
-        .any(|it| b" \t".contains(&it[0]) && it[1..].eq_ignore_ascii_case(b"HTTP/"));
-    let plain = known
+    let known = known
         .iter()
-        .any(|it| method.eq_ignore_ascii_case(it.as_bytes()))
-        && line[method.len()..]
-            .trim_ascii_start()
-            .first()
-            .is_some_and(|byte| b"/hH*".contains(byte));
-    // After what makes it HTTP: there are servers that let control characters be.
-    let text = |byte: &u8| *byte >= b' ' || b"\t\r".contains(byte);
-    let whole = whole || line.len() > MAX_LINE || !line.iter().all(text);
-    match (http || plain, whole) {
-        (true, _) => Some(First::Http),
-        (false, true) => Some(First::Other),
-        (false, false) => None,
+        .any(|it| method.eq_ignore_ascii_case(it.as_bytes()));
+    match rest.iter().find(|byte| !SPACE.contains(byte)) {
+        Some(byte) if known && b"/hH*".contains(byte) => return Some(First::Http),
+        // As in LDAP, where the method is a tag and the space a length.
+        Some(byte) if !known && control(*byte) => return Some(First::Other),
+        _ => {}
     }
+    let http = rest
+        .windows(6)
+        .position(|it| SPACE.contains(&it[0]) && it[1..].eq_ignore_ascii_case(b"HTTP/"));
+    // There are servers that let control characters be, but git's own protocol has
+    // one in what would be a method and a path, and then waits.
+    let strange = rest.iter().position(|byte| control(*byte));
+    match (http, strange) {
+        (None, Some(_)) if is_git(method) => Some(First::Other),
+        (Some(http), Some(strange)) if is_git(method) && strange < http => Some(First::Other),
+        (Some(_), _) => Some(First::Http),
+        (None, _) => None,
+    }
+}
+
+/// A length in four digits, and a service: `0032git-upload-pack`
+/// (gitprotocol-pack(5)).
+fn is_git(method: &[u8]) -> bool {
+    let (length, service) = method.split_at(method.len().min(4));
+    length.iter().all(u8::is_ascii_hexdigit) && service.starts_with(b"git-")
+}
+
+fn control(byte: u8) -> bool {
+    byte < b' ' && !SPACE.contains(&byte)
 }
 
 /// RFC 9110, 5.6.2
@@ -160,6 +180,10 @@ mod tests {
             b"BREW  coffee:/pot  HTTP/1.1\r\n",
             b"GET /\r\n",
             b"POST http://a.example/",
+            b"BREW\x0b/\x0cHTTP/1.1\r\n",
+            &[&b"\r\n".repeat(40), &b"GET / HTTP/1.1\r\n"[..]].concat(),
+            &[&b"X".repeat(100), &b" / HTTP/1.1\r\n"[..]].concat(),
+            b"0032git-upload-pack / HTTP/1.1\r\n",
         ] {
             let text = String::from_utf8_lossy(bytes);
             assert_eq!(classify(bytes), Some(First::Http), "{text}");
@@ -172,6 +196,10 @@ mod tests {
             &b"SSH-2.0-OpenSSH_9\r\n"[..],
             b"*1\r\n$4\r\nPING\r\n",
             b"0032git-upload-pack /x\0host=a\0",
+            b"0032git-upload-pack /x\0 HTTP/1.1\r\n",
+            // LDAP.
+            b"0 \x02\x01\x01\x60\x1b",
+            b"0\x0c\x02\x01\x01\x60\x07",
             b"\0\0\0\x08\x04\xd2\x16\x2f",
             b"EHLO a.example\r\n",
             b"AMQP\0\0\x09\x01",
@@ -191,12 +219,19 @@ mod tests {
             b"BREW coffee",
             b"\r\n",
             b"PRI * HT",
+            b"FOO /\x01",
         ] {
             assert_eq!(classify(bytes), None, "{bytes:?}");
         }
-        let mut long = b"BREW ".to_vec();
-        long.resize(MAX_LINE + 1, b'x');
-        assert_eq!(classify(&long), Some(First::Other));
+        for (beginning, then) in [("BREW ", b'x'), ("", b'x'), ("", b'\n')] {
+            let mut long = beginning.as_bytes().to_vec();
+            long.resize(MAX_LINE, then);
+            assert_eq!(classify(&long), None);
+            long.push(then);
+            assert_eq!(classify(&long), Some(First::Http));
+            long.extend(b"\nx\n");
+            assert_eq!(classify(&long), Some(First::Http));
+        }
     }
 
     #[test]
@@ -211,6 +246,7 @@ mod tests {
             "GET /\x01 HTTP/1.1\r\n",
             "FOO /\0 HTTP/1.1\r\n",
             "get /\x1b",
+            "GET \x01 HTTP/1.1\r\n",
         ] {
             assert_eq!(
                 classify(request.as_bytes()),
@@ -219,5 +255,25 @@ mod tests {
             );
         }
         assert_eq!(classify(b"FOO \x01"), Some(First::Other));
+    }
+    #[test]
+    fn it_does_not_matter_how_many_bytes_come_at_a_time() {
+        for bytes in [
+            &b"FOO /\0 HTTP/1.1\r\n"[..],
+            b"FOO \x01 HTTP/1.1\r\n",
+            b"0032git-upload-pack /x\0 HTTP/1.1\r\n",
+            b"GET \x01 HTTP/1.1\r\n",
+            b"PRI * HTTP/2.0\r\n HTTP/1.1\r\n",
+            b"FOO /\r HTTP/1.1\r\n",
+            b"\x14\x03\x01\0\x01\x01",
+            b"\x17\x04 HTTP/1.1\r\n",
+        ] {
+            let whole = classify(bytes);
+            assert!(whole.is_some());
+            for length in 0..bytes.len() {
+                let part = classify(&bytes[..length]);
+                assert!(part.is_none() || part == whole, "{bytes:?} at {length}");
+            }
+        }
     }
 }
