@@ -71,16 +71,8 @@ impl<I: Identify> Server<I> {
     /// Serves what connects here, for ever.
     pub async fn tcp(self: Arc<Self>, listener: TcpListener) {
         loop {
-            match listener.accept().await {
-                Ok((stream, from)) => {
-                    tokio::spawn(self.clone().connection(stream, from));
-                }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "no connection can be taken");
-                    sleep(PAUSE).await;
-                }
-            }
+            let (stream, from) = next(|| listener.accept()).await;
+            tokio::spawn(self.clone().connection(stream, from));
         }
     }
 
@@ -200,9 +192,60 @@ impl<I: Identify> Server<I> {
     }
 }
 
+/// The next connection, however long there are no descriptors for one.
+async fn next<A>(accept: impl Fn() -> A) -> (TcpStream, SocketAddr)
+where
+    A: Future<Output = io::Result<(TcpStream, SocketAddr)>>,
+{
+    loop {
+        match accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!(%error, "no connection can be taken");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
 const OUTSIDE: &[u8] = b"HTTP/1.1 403 Forbidden\r\n\
     x-sandbox-denied: not in a sandbox\r\n\
     content-type: text/plain; charset=utf-8\r\n\
     content-length: 49\r\n\
     connection: close\r\n\r\n\
     denied: only processes in a sandbox may use this\n";
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    async fn accept_after(errors: &[i32]) -> Duration {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (begin, tried) = (Instant::now(), Cell::new(0));
+        let accept = async || {
+            let attempt = tried.replace(tried.get() + 1);
+            if let Some(error) = errors.get(attempt) {
+                return Err(io::Error::from_raw_os_error(*error));
+            }
+            let stream = TcpStream::connect(address).await?;
+            Ok((stream, address))
+        };
+        next(accept).await;
+        assert_eq!(tried.get(), errors.len() + 1);
+        begin.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_descriptors_the_next_connection_is_waited_for_and_not_spun_on() {
+        let waited = accept_after(&[libc::EMFILE, libc::ENFILE, libc::ENOMEM]).await;
+        assert!(waited >= PAUSE * 3, "{waited:?}");
+        let waited = accept_after(&[libc::ECONNABORTED; 3]).await;
+        assert!(waited < PAUSE, "{waited:?}");
+    }
+}

@@ -21,7 +21,7 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 
 /// How long a head may take; also, how long a connection may wait for a next one.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Requests at a time on one connection of HTTP/2.
 const MAX_STREAMS: u32 = 128;

@@ -1,6 +1,9 @@
 //! Requests that two readers could read in two ways, as bytes.
 
+use tokio::time::Instant;
+
 use super::*;
+use crate::{http::HEAD_PATIENCE, sniff::PATIENCE};
 
 /// Each is refused as the client's mistake, and nothing goes anywhere.
 #[tokio::test]
@@ -187,4 +190,42 @@ async fn an_address_in_an_odd_notation_is_no_host_even_where_it_is_named() {
         assert_eq!(stage.refusals(), [told.clone(), told]);
     }
     assert!(host.is_idle().await);
+}
+
+/// Two lengths that agree are one (RFC 9112, 6.3): one goes on.
+#[tokio::test]
+async fn the_same_length_twice_is_said_once_to_the_host() {
+    let host = Host::new().await;
+    let stage = Stage::for_host(&host).await;
+    let at = format!("host.test:{}", host.port());
+    let mut client = stage.connect().await;
+    client
+        .say(format!(
+            "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: 3\r\n\
+             Content-Length: 3\r\n\r\nabc"
+        ))
+        .await;
+    let head = host.accept().await.hear("\r\n\r\nabc").await;
+    let lengths = head.to_lowercase().matches("content-length: 3\r\n").count();
+    assert_eq!(lengths, 1, "{head}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_trickles_in_ends_with_the_patience_for_it() {
+    let stage = Stage::new(&["host.test"]).await;
+    let head = "GET http://host.test/ HTTP/1.1\r\nHost: host.test\r\n";
+    // What it speaks is known at once, or is never said.
+    for (begin, patience) in [(head, HEAD_PATIENCE), ("BREW ", PATIENCE + HEAD_PATIENCE)] {
+        let mut client = stage.connect().await;
+        client.say(begin).await;
+        let started = Instant::now();
+        let mut end = [0];
+        while let Err(_elapsed) = timeout(Duration::from_secs(5), client.0.read(&mut end)).await {
+            assert!(started.elapsed() <= 2 * patience, "it never ends");
+            let _ = client.0.write_all(b"x").await;
+        }
+        let took = started.elapsed();
+        assert!(took >= patience, "{took:?}");
+        assert!(took <= patience + Duration::from_secs(10), "{took:?}");
+    }
 }
