@@ -1,12 +1,36 @@
 //! What one sandbox may reach, by name.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+};
 
-use crate::{channel::SandboxPolicy, host::Host, name::Name, rule::HostRule};
+use crate::{
+    channel::SandboxPolicy,
+    host::Host,
+    name::Name,
+    rule::{HostPattern, HostRule},
+};
 
 /// A policy that decides.
 #[derive(Debug)]
-pub struct Policy(SandboxPolicy);
+pub struct Policy {
+    observe: bool,
+    generation: u32,
+    allow: Rules,
+    deny: Rules,
+    direct: Vec<(IpAddr, Option<u16>)>,
+}
+
+/// Rules, of which those about one host are found without a look at the others.
+#[derive(Debug)]
+struct Rules {
+    all: Vec<HostRule>,
+    /// By the name that they have, whether it is the host's or what is below it.
+    named: HashMap<String, Vec<usize>>,
+    /// Those that have none.
+    any: Vec<usize>,
+}
 
 /// What a policy says about a host, and the rule that says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,19 +51,25 @@ impl Policy {
     /// Decides by this.
     #[must_use]
     pub fn new(policy: SandboxPolicy) -> Self {
-        Self(policy)
+        Self {
+            observe: policy.observe,
+            generation: policy.generation,
+            allow: Rules::new(policy.allow),
+            deny: Rules::new(policy.deny),
+            direct: policy.direct,
+        }
     }
 
     /// Whether everything is let through, and only told.
     #[must_use]
     pub fn observes(&self) -> bool {
-        self.0.observe
+        self.observe
     }
 
     /// See [`SandboxPolicy::generation`].
     #[must_use]
     pub fn generation(&self) -> u32 {
-        self.0.generation
+        self.generation
     }
 
     /// Whether this host may be reached at this port.
@@ -55,12 +85,12 @@ impl Policy {
     }
 
     fn reach_name(&self, name: &Name, port: u16) -> Verdict {
-        let of = |rules: &[HostRule]| {
-            let mut rules = rules.iter();
+        let of = |rules: &Rules| {
+            let mut rules = rules.about(name);
             let rule = rules.find(|rule| rule.matches(name, port))?;
             Some(rule.label.clone())
         };
-        match (of(&self.0.deny), of(&self.0.allow)) {
+        match (of(&self.deny), of(&self.allow)) {
             (Some(denied), _) => Verdict::Refused(format!("deny {denied}")),
             (None, Some(allowed)) => Verdict::Allowed(allowed),
             (None, None) => Verdict::Refused(UNLISTED.into()),
@@ -71,7 +101,7 @@ impl Policy {
     #[must_use]
     pub fn resolve(&self, name: &Name) -> Verdict {
         let mut refused = Verdict::Refused(UNLISTED.into());
-        for rule in self.0.allow.iter().filter(|rule| rule.host.matches(name)) {
+        for rule in self.allow.about(name) {
             for port in rule.ports() {
                 match self.reach_name(name, port) {
                     Verdict::Allowed(_) => return Verdict::Allowed(rule.label.clone()),
@@ -90,12 +120,104 @@ impl Policy {
 
     /// The entry that names it, as the policy has it.
     fn direct(&self, address: IpAddr, port: u16) -> Option<String> {
-        let mut entries = self.0.direct.iter();
+        let mut entries = self.direct.iter();
         let (address, port) = entries
             .find(|(named, ports)| *named == address && ports.is_none_or(|it| it == port))?;
         Some(match port {
             Some(port) => SocketAddr::new(*address, *port).to_string(),
             None => address.to_string(),
         })
+    }
+}
+
+impl Rules {
+    fn new(all: Vec<HostRule>) -> Self {
+        let mut named: HashMap<_, Vec<_>> = HashMap::new();
+        let mut any = Vec::new();
+        for (index, rule) in all.iter().enumerate() {
+            match &rule.host {
+                HostPattern::Any => any.push(index),
+                HostPattern::Exact(name) | HostPattern::Below(name) => {
+                    named.entry(name.to_string()).or_default().push(index);
+                }
+            }
+        }
+        Self { all, named, any }
+    }
+
+    /// Those that are about this host, in their order.
+    fn about(&self, name: &Name) -> impl Iterator<Item = &HostRule> {
+        let mut found = self.any.clone();
+        let mut ending = Some(name.as_str());
+        while let Some(name) = ending {
+            found.extend(self.named.get(name).into_iter().flatten());
+            ending = name.split_once('.').map(|(_, parent)| parent);
+        }
+        found.sort_unstable();
+        let found = found.into_iter().map(|index| &self.all[index]);
+        found.filter(|rule| rule.host.matches(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{name, rule};
+
+    const ENTRIES: &[&str] = &[
+        "a.test",
+        "*.a.test",
+        "b.a.test:22",
+        "*.test:8443",
+        "*:25",
+        "a.test:22",
+        "c.b.a.test",
+        "xa.test:22",
+    ];
+
+    fn policy(allow: &[&str], deny: &[&str]) -> Policy {
+        let rules = |entries: &[&str]| entries.iter().copied().map(rule).collect();
+        Policy::new(SandboxPolicy {
+            allow: rules(allow),
+            deny: rules(deny),
+            ..SandboxPolicy::default()
+        })
+    }
+
+    #[test]
+    fn the_first_rule_about_a_host_and_port_decides() {
+        let backwards: Vec<_> = ENTRIES.iter().rev().copied().collect();
+        for entries in [ENTRIES, &backwards] {
+            let policy = policy(entries, &[]);
+            for host in ["a.test", "b.a.test", "c.b.a.test", "xa.test", "test", "a"] {
+                for port in [22, 25, 443, 8443] {
+                    let rules = entries.iter().copied().map(rule);
+                    let first = rules.clone().find(|it| it.matches(&name(host), port));
+                    let expected = match first {
+                        Some(rule) => Verdict::Allowed(rule.label),
+                        None => Verdict::Refused(UNLISTED.into()),
+                    };
+                    let verdict = policy.reach(&name(host).into(), port);
+                    assert_eq!(verdict, expected, "{host}:{port}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_denied_is_denied_whatever_is_allowed() {
+        let policy = policy(&["*.a.test", "b.a.test:22"], &["*.a.test:443", "b.a.test"]);
+        let reach = |host, port| policy.reach(&name(host).into(), port);
+        let denied = |rule: &str| Verdict::Refused(format!("deny {rule}"));
+        assert_eq!(reach("b.a.test", 443), denied("*.a.test:443"));
+        assert_eq!(reach("b.a.test", 80), denied("b.a.test"));
+        assert_eq!(
+            reach("b.a.test", 22),
+            Verdict::Allowed("b.a.test:22".into())
+        );
+        assert_eq!(reach("c.a.test", 80), Verdict::Allowed("*.a.test".into()));
+        let resolve = |host| policy.resolve(&name(host));
+        assert_eq!(resolve("b.a.test"), Verdict::Allowed("b.a.test:22".into()));
+        assert_eq!(resolve("a.test"), Verdict::Refused(UNLISTED.into()));
     }
 }
