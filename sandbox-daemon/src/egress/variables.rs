@@ -1,16 +1,23 @@
 //! Variables that lead programs to the proxy. A courtesy: refusals come with a
 //! sentence. A program that ignores them is led there by the kernel all the same.
 
-use std::net::Ipv4Addr;
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use sandbox_common::{PROXY_ADDRESS, PROXY_PORT};
 
-/// What stays on this machine.
-const LOCAL: &str = "localhost,127.0.0.1,::1";
+use crate::policy::Direct;
 
-/// Names and values. Not among them: `JAVA_TOOL_OPTIONS`, of which every JVM
-/// speaks on stderr, and `GIT_SSH_COMMAND`, which is the user's own.
-pub fn variables() -> Vec<(&'static str, String)> {
+/// The longest list of what is reached without the proxy: the kernel takes no
+/// variable of more than 128 KiB. The proxy lets the rest through itself.
+const MAX_LIST: usize = 16 << 10;
+
+/// Names and values, where the policy names these addresses. Not among them:
+/// `JAVA_TOOL_OPTIONS`, of which every JVM speaks on stderr, and
+/// `GIT_SSH_COMMAND`, which is the user's own.
+pub fn variables(direct: &[Direct]) -> Vec<(&'static str, String)> {
     let proxy = format!("http://{}:{PROXY_PORT}", Ipv4Addr::from(PROXY_ADDRESS));
     let mut variables = Vec::new();
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
@@ -20,9 +27,76 @@ pub fn variables() -> Vec<(&'static str, String)> {
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         variables.push((name, proxy.clone()));
     }
-    variables.push(("NO_PROXY", LOCAL.into()));
-    variables.push(("no_proxy", LOCAL.into()));
+    let without = without(direct);
+    variables.push(("NO_PROXY", without.clone()));
+    variables.push(("no_proxy", without));
     // Node reads the others from 22.21 and 24.5 on, if it is told to.
     variables.push(("NODE_USE_ENV_PROXY", "1".into()));
     variables
+}
+
+/// What stays on this machine, and what the kernel lets through. Without ports,
+/// which not every program reads: at another one the proxy refuses it as well.
+fn without(direct: &[Direct]) -> String {
+    let local = [
+        IpAddr::from(Ipv4Addr::LOCALHOST),
+        Ipv6Addr::LOCALHOST.into(),
+    ];
+    let named = direct.iter().map(|it| it.address);
+    let mut seen = HashSet::new();
+    let mut list = "localhost".to_owned();
+    for address in local.into_iter().chain(named) {
+        let entry = format!(",{address}");
+        if seen.insert(address) && list.len() + entry.len() <= MAX_LIST {
+            list.push_str(&entry);
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn direct(address: impl Into<IpAddr>, port: Option<u16>) -> Direct {
+        Direct {
+            address: address.into(),
+            port,
+            label: String::new(),
+        }
+    }
+
+    fn value(direct: &[Direct], name: &str) -> String {
+        let mut variables = variables(direct).into_iter();
+        variables.find(|it| it.0 == name).unwrap().1
+    }
+
+    #[test]
+    fn addresses_that_the_policy_names_are_reached_without_the_proxy() {
+        let named = [
+            direct([192, 0, 2, 10], Some(5432)),
+            direct([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], None),
+            direct([192, 0, 2, 10], Some(5433)),
+            direct([127, 0, 0, 1], Some(8080)),
+        ];
+        for name in ["NO_PROXY", "no_proxy"] {
+            assert_eq!(value(&[], name), "localhost,127.0.0.1,::1");
+            assert_eq!(
+                value(&named, name),
+                "localhost,127.0.0.1,::1,192.0.2.10,2001:db8::1"
+            );
+        }
+        assert_eq!(value(&named, "HTTPS_PROXY"), "http://198.18.0.1:3128");
+    }
+
+    #[test]
+    fn thousands_of_addresses_leave_a_variable_that_the_kernel_takes() {
+        let many: Vec<_> = (0..4096)
+            .map(|last| direct([0x2001, 0xdb8, 1, 2, 3, 4, 0xffff, 0x1000 + last], None))
+            .collect();
+        let list = value(&many, "NO_PROXY");
+        assert!(list.len() <= MAX_LIST && list.len() > MAX_LIST / 2);
+        let mut entries = list.split(',').skip(1);
+        assert!(entries.all(|it| it.parse::<IpAddr>().is_ok()));
+    }
 }

@@ -7,7 +7,7 @@ use super::SandboxError;
 use crate::{
     egress,
     launch::{Account, cache_environment},
-    policy::Environment,
+    policy::{Environment, Network, NetworkMode},
 };
 
 /// Name and value.
@@ -28,8 +28,8 @@ pub(super) struct Ingredients<'a> {
     pub account: &'a Account,
     /// `${cache}`, if the policy grants it.
     pub cache: Option<&'a Path>,
-    /// Whether the proxy is the way out.
-    pub proxied: bool,
+    /// The policy's: whether the proxy is the way out, and what is reached without.
+    pub network: &'a Network,
     /// Of the sandbox.
     pub sandbox: &'a str,
     /// Name of its policy.
@@ -76,8 +76,8 @@ impl Ingredients<'_> {
                 set(&name, path.as_bytes());
             }
         }
-        if self.proxied {
-            for (name, value) in egress::variables() {
+        if self.network.mode == NetworkMode::Proxy {
+            for (name, value) in egress::variables(&self.network.direct) {
                 set(name, value.as_bytes());
             }
         }
@@ -137,7 +137,7 @@ mod tests {
             insisted: &bytes(insisted),
             account: &account,
             cache: Some(Path::new("/c")),
-            proxied: false,
+            network: &Network::default(),
             sandbox: "0123",
             policy_name: "default",
         }

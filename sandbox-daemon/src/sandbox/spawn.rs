@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     launch::{Account, Child, Command, Limits},
-    policy::{Mode, NetworkMode},
+    policy::Mode,
 };
 
 /// A process that runs.
@@ -38,7 +38,7 @@ pub(super) fn spawn(
         insisted: &spec.env_set,
         account: &account,
         cache: policy.cache.as_deref(),
-        proxied: policy.policy.network.mode == NetworkMode::Proxy,
+        network: &policy.policy.network,
         sandbox: &sandbox.id,
         policy_name: &policy.policy.name,
     }
