@@ -85,14 +85,11 @@ impl Policy {
     }
 
     fn reach_name(&self, name: &Name, port: u16) -> Verdict {
-        let of = |rules: &Rules| {
-            let mut rules = rules.about(name);
-            let rule = rules.find(|rule| rule.matches(name, port))?;
-            Some(rule.label.clone())
-        };
-        match (of(&self.deny), of(&self.allow)) {
-            (Some(denied), _) => Verdict::Refused(format!("deny {denied}")),
-            (None, Some(allowed)) => Verdict::Allowed(allowed),
+        let denied = self.deny.about(name).find(|rule| rule.denies(name, port));
+        let allowed = self.allow.about(name).find(|rule| rule.allows(name, port));
+        match (denied, allowed) {
+            (Some(denied), _) => Verdict::Refused(format!("deny {}", denied.label)),
+            (None, Some(allowed)) => Verdict::Allowed(allowed.label.clone()),
             (None, None) => Verdict::Refused(UNLISTED.into()),
         }
     }
@@ -192,7 +189,7 @@ mod tests {
             for host in ["a.test", "b.a.test", "c.b.a.test", "xa.test", "test", "a"] {
                 for port in [22, 25, 443, 8443] {
                     let rules = entries.iter().copied().map(rule);
-                    let first = rules.clone().find(|it| it.matches(&name(host), port));
+                    let first = rules.clone().find(|it| it.allows(&name(host), port));
                     let expected = match first {
                         Some(rule) => Verdict::Allowed(rule.label),
                         None => Verdict::Refused(UNLISTED.into()),
@@ -206,18 +203,19 @@ mod tests {
 
     #[test]
     fn what_is_denied_is_denied_whatever_is_allowed() {
-        let policy = policy(&["*.a.test", "b.a.test:22"], &["*.a.test:443", "b.a.test"]);
+        let allow = ["*.a.test", "b.a.test:22", "d.a.test:22"];
+        let policy = policy(&allow, &["*.a.test:443", "b.a.test"]);
         let reach = |host, port| policy.reach(&name(host).into(), port);
         let denied = |rule: &str| Verdict::Refused(format!("deny {rule}"));
         assert_eq!(reach("b.a.test", 443), denied("*.a.test:443"));
         assert_eq!(reach("b.a.test", 80), denied("b.a.test"));
-        assert_eq!(
-            reach("b.a.test", 22),
-            Verdict::Allowed("b.a.test:22".into())
-        );
+        assert_eq!(reach("b.a.test", 22), denied("b.a.test"));
+        let allowed = Verdict::Allowed("d.a.test:22".into());
+        assert_eq!(reach("d.a.test", 22), allowed);
         assert_eq!(reach("c.a.test", 80), Verdict::Allowed("*.a.test".into()));
         let resolve = |host| policy.resolve(&name(host));
-        assert_eq!(resolve("b.a.test"), Verdict::Allowed("b.a.test:22".into()));
+        assert_eq!(resolve("b.a.test"), denied("b.a.test"));
+        assert_eq!(resolve("d.a.test"), Verdict::Allowed("*.a.test".into()));
         assert_eq!(resolve("a.test"), Verdict::Refused(UNLISTED.into()));
     }
 }

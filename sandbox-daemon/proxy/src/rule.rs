@@ -20,7 +20,7 @@ pub enum HostPattern {
 pub struct HostRule {
     /// Which hosts.
     pub host: HostPattern,
-    /// None: 80 and 443.
+    /// None: in `allow` 80 and 443, in `deny` all.
     pub port: Option<u16>,
     /// The entry as the policy has it.
     pub label: String,
@@ -39,7 +39,7 @@ impl HostPattern {
 }
 
 impl HostRule {
-    /// The ports that it is about.
+    /// The ports that it allows.
     pub fn ports(&self) -> impl Iterator<Item = u16> {
         let ports = match self.port {
             Some(port) => [Some(port), None],
@@ -48,10 +48,16 @@ impl HostRule {
         ports.into_iter().flatten()
     }
 
-    /// Whether it is about this host at this port.
+    /// Whether it lets this host through at this port, in `allow`.
     #[must_use]
-    pub fn matches(&self, name: &Name, port: u16) -> bool {
+    pub fn allows(&self, name: &Name, port: u16) -> bool {
         self.host.matches(name) && self.ports().any(|ruled| ruled == port)
+    }
+
+    /// Whether it refuses it, in `deny`: without a port at every port.
+    #[must_use]
+    pub fn denies(&self, name: &Name, port: u16) -> bool {
+        self.host.matches(name) && self.port.is_none_or(|ruled| ruled == port)
     }
 }
 
@@ -74,25 +80,33 @@ mod tests {
     #[test]
     fn a_star_host_means_any_labels_below_and_not_the_apex() {
         let rule = rule(HostPattern::Below(name("example.com")), None);
-        assert!(rule.matches(&name("a.example.com"), 443));
-        assert!(rule.matches(&name("a.b.example.com"), 80));
-        assert!(!rule.matches(&name("example.com"), 443));
-        assert!(!rule.matches(&name("badexample.com"), 443));
+        assert!(rule.allows(&name("a.example.com"), 443));
+        assert!(rule.allows(&name("a.b.example.com"), 80));
+        assert!(!rule.allows(&name("example.com"), 443));
+        assert!(!rule.allows(&name("badexample.com"), 443));
     }
 
     #[test]
     fn a_host_without_port_means_80_and_443() {
         let exact = HostPattern::Exact(name("example.com"));
-        let matches = |port, asked| rule(exact.clone(), port).matches(&name("EXAMPLE.com."), asked);
+        let matches = |port, asked| rule(exact.clone(), port).allows(&name("EXAMPLE.com."), asked);
         assert!(matches(None, 80) && matches(None, 443));
         assert!(!matches(None, 22));
         assert!(matches(Some(22), 22) && !matches(Some(22), 443));
     }
 
     #[test]
+    fn a_host_without_port_is_denied_at_every_port() {
+        let exact = HostPattern::Exact(name("example.com"));
+        let denies = |port, asked| rule(exact.clone(), port).denies(&name("example.com"), asked);
+        assert!(denies(None, 80) && denies(None, 8443));
+        assert!(denies(Some(22), 22) && !denies(Some(22), 443));
+    }
+
+    #[test]
     fn a_lone_star_is_about_every_host_at_its_ports() {
         let rule = rule(HostPattern::Any, Some(22));
-        assert!(rule.matches(&name("a.test"), 22));
-        assert!(!rule.matches(&name("a.test"), 443));
+        assert!(rule.allows(&name("a.test"), 22));
+        assert!(!rule.allows(&name("a.test"), 443));
     }
 }

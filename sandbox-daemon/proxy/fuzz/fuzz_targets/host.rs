@@ -87,7 +87,7 @@ fn matching(name: &Name, other: &Name) {
         port: None,
         label: String::new(),
     };
-    let below = rule(HostPattern::Below(other.clone())).matches(name, 443);
+    let below = rule(HostPattern::Below(other.clone())).allows(name, 443);
     let labels = |name: &Name| {
         let labels = name.as_str().rsplit('.').map(str::to_owned);
         labels.collect::<Vec<_>>()
@@ -98,6 +98,6 @@ fn matching(name: &Name, other: &Name) {
         inner.len() > outer.len() && inner.starts_with(&outer)
     );
     let exact = rule(HostPattern::Exact(other.clone()));
-    assert_eq!(exact.matches(name, 443), inner == outer);
-    assert!(!exact.matches(name, 22));
+    assert_eq!(exact.allows(name, 443), inner == outer);
+    assert!(!exact.allows(name, 22));
 }
