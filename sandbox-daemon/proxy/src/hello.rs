@@ -43,7 +43,7 @@ pub fn read(bytes: &[u8]) -> Result<Hello, HelloError> {
     match bytes {
         [kind, ..] if !RECORDS.contains(kind) => return Ok(Hello::Other),
         [] | [_] => return Ok(Hello::Partial),
-        [_, version, ..] if *version != 3 => return Ok(Hello::Other),
+        [_, version, ..] if *version != 3 => return unversioned(bytes),
         [HANDSHAKE, ..] => {}
         // A record of another kind comes first in no handshake.
         _ => return Err(HelloError::Malformed),
@@ -58,6 +58,17 @@ pub fn read(bytes: &[u8]) -> Result<Hello, HelloError> {
         };
     };
     hello(&message).map(Hello::Whole)
+}
+
+/// A record of no version that there is. Go's server (`crypto/tls`) takes all
+/// below 16, and reads what is in it: that would not be what was looked at.
+fn unversioned(bytes: &[u8]) -> Result<Hello, HelloError> {
+    match bytes {
+        // A hello, or an alert before it.
+        [22, ..0x10, _, _, _, 1, ..] | [21, ..0x10, _, 0, 2, _, ..] => Err(HelloError::Malformed),
+        [21 | 22, ..0x10, rest @ ..] if rest.len() < 4 => Ok(Hello::Partial),
+        _ => Ok(Hello::Other),
+    }
 }
 
 /// Puts a handshake message together from its records.
@@ -309,6 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_no_version_is_not_passed_on_as_something_else() {
+        let mut hello = of_rustls("b.example");
+        for version in [0, 2, 4, 0xf] {
+            hello[1] = version;
+            for length in 2..6 {
+                assert_eq!(read(&hello[..length]), Ok(Hello::Partial));
+            }
+            assert_eq!(read(&hello), Err(HelloError::Malformed));
+            let alert = [21, version, 1, 0, 2, 1, 0];
+            assert_eq!(read(&alert), Err(HelloError::Malformed));
+        }
+        hello[1] = 0x10;
+        assert_eq!(read(&hello), Ok(Hello::Other));
+    }
+
+    #[test]
     fn a_hello_of_more_than_64_kib_is_refused() {
         let mut head = vec![1, 1, 0, 1];
         head.resize(64, 0);
@@ -326,7 +353,7 @@ mod tests {
     fn one_byte_is_not_enough_to_tell_a_record() {
         for kind in 20..=24 {
             assert_eq!(read(&[kind]), Ok(Hello::Partial));
-            assert_eq!(read(&[kind, 4]), Ok(Hello::Other));
+            assert_eq!(read(&[kind, 0x10]), Ok(Hello::Other));
         }
         assert_eq!(read(&[20, 3]), Err(HelloError::Malformed));
     }
@@ -337,7 +364,10 @@ mod tests {
             &b"GET / HTTP/1.1"[..],
             b"SSH-2.0-x",
             &[0x80, 0x2e, 1],
-            &[22, 1],
+            &[22, 0x10],
+            &[20, 1],
+            // A length, and what no hello begins with.
+            &[22, 0, 1, 2, 3, 4],
         ] {
             assert_eq!(read(bytes), Ok(Hello::Other));
         }
