@@ -101,7 +101,7 @@ pub enum FromProxy {
         /// By host, port and rule.
         traffic: Vec<Traffic>,
     },
-    /// Somebody who is in no sandbox connected.
+    /// Somebody who is in no sandbox called.
     Stranger {
         /// From where.
         from: SocketAddr,

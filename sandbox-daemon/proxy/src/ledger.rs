@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::channel::{Decision, FromProxy, Refused, Traffic};
 
-/// Refusals of different kinds that wait at a time.
+/// Refusals of different kinds that wait at a time, of each sandbox.
 const MAX_WAITING: usize = 4096;
 
 /// Strangers that wait, each with an address of its own; the last one stands for
@@ -38,6 +38,8 @@ struct Waiting {
     refused: HashMap<Refused, u64>,
     /// From where, and how often.
     strangers: Vec<(SocketAddr, u64)>,
+    /// How many of the refusals are of a sandbox.
+    kinds: HashMap<u64, usize>,
     /// By sandbox and exec.
     lost: HashMap<(u64, u64), u64>,
 }
@@ -68,15 +70,22 @@ impl Outbox {
             count: 0,
             ..refused
         };
-        if let Some(count) = waiting.refused.get_mut(&refused) {
+        let Waiting {
+            refused: known,
+            kinds,
+            lost,
+            ..
+        } = &mut *waiting;
+        if let Some(count) = known.get_mut(&refused) {
             *count += 1;
-        } else if waiting.refused.len() < MAX_WAITING {
-            waiting.refused.insert(refused, 1);
         } else {
-            *waiting
-                .lost
-                .entry((refused.sandbox, refused.exec))
-                .or_default() += 1;
+            let kinds = kinds.entry(refused.sandbox).or_default();
+            if *kinds < MAX_WAITING {
+                *kinds += 1;
+                known.insert(refused, 1);
+            } else {
+                *lost.entry((refused.sandbox, refused.exec)).or_default() += 1;
+            }
         }
         drop(waiting);
         self.ready.notify_one();
@@ -92,6 +101,7 @@ impl Outbox {
         let Waiting {
             mut messages,
             refused,
+            kinds: _,
             strangers,
             lost,
         } = std::mem::take(&mut *lock(&self.waiting));
@@ -156,6 +166,10 @@ impl Ledger {
             column.host = "*".into();
             column.port = 0;
         }
+        if columns.len() >= 2 * MAX_TALLIES && !columns.contains_key(&column) {
+            // Names are in the reasons as well.
+            column.rule = "*".into();
+        }
         let tally = columns.entry(column).or_default().clone();
         drop(columns);
         tally.requests.fetch_add(1, Ordering::Relaxed);
@@ -192,6 +206,60 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Operation;
+
+    fn refused(sandbox: u64, host: &str) -> Refused {
+        Refused {
+            sandbox,
+            exec: 0,
+            generation: 0,
+            pid: 0,
+            uid: 0,
+            comm: [0; 16],
+            operation: Operation::Connect,
+            host: host.into(),
+            port: 443,
+            rule: String::new(),
+            observed: false,
+            count: 0,
+        }
+    }
+
+    #[test]
+    fn a_sandbox_that_is_refused_all_the_time_does_not_hide_another_ones_refusals() {
+        let outbox = Outbox::default();
+        for number in 0..MAX_WAITING + 7 {
+            outbox.refused(refused(1, &format!("{number}.test")));
+        }
+        outbox.refused(refused(2, "a.test"));
+        let told = outbox.take();
+        let lost = |it: &FromProxy| {
+            matches!(
+                it,
+                FromProxy::Lost {
+                    sandbox: 1,
+                    count: 7,
+                    ..
+                }
+            )
+        };
+        let other = |it: &FromProxy| matches!(it, FromProxy::Refused(it) if it.sandbox == 2);
+        assert!(told.iter().any(lost) && told.iter().any(other));
+        assert_eq!(told.len(), MAX_WAITING + 2);
+    }
+
+    #[test]
+    fn ever_other_hosts_and_reasons_do_not_fill_the_memory() {
+        let ledger = Ledger::default();
+        for number in 0..4 * MAX_TALLIES {
+            let text = number.to_string();
+            ledger.count(&text, 443, &text, Decision::Denied);
+        }
+        let traffic = ledger.take();
+        assert!(traffic.len() <= 2 * MAX_TALLIES + 1);
+        let requests: u64 = traffic.iter().map(|it| it.requests).sum();
+        assert_eq!(requests, 4 * MAX_TALLIES as u64);
+    }
 
     #[test]
     fn ever_more_strangers_are_counted_and_do_not_fill_the_memory() {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sandbox_proxy::channel::{
-    Decision, FromProxy, Operation, Refused, SandboxPolicy, ToProxy, Traffic,
+use sandbox_proxy::{
+    channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy, ToProxy, Traffic},
+    synthetic::MAX_NAMES,
 };
 use tokio::sync::mpsc;
 
@@ -54,6 +55,10 @@ impl Table {
             if self.0.len() >= MAX_ROWS && !self.0.contains_key(&column) {
                 column.0 = "*".into();
                 column.1 = 0;
+            }
+            if self.0.len() >= 2 * MAX_ROWS && !self.0.contains_key(&column) {
+                // Names are in the reasons as well.
+                column.2 = "*".into();
             }
             let sums = self.0.entry(column).or_default();
             for (sum, more) in sums.iter_mut().zip([it.requests, it.sent, it.received]) {
@@ -138,7 +143,9 @@ impl Egress {
                 count,
             } => self.events.untold(sandbox, exec, count),
             FromProxy::Named { sandbox, name } => {
-                if let Some(entry) = self.lock().sandboxes.get_mut(&sandbox) {
+                if let Some(entry) = self.lock().sandboxes.get_mut(&sandbox)
+                    && entry.policy.names.len() < MAX_NAMES
+                {
                     entry.policy.names.push(name);
                 }
             }
@@ -147,10 +154,7 @@ impl Egress {
                     entry.table.add(traffic);
                 }
             }
-            FromProxy::Stranger { from, count } => {
-                tracing::warn!(%from, count, "refused by the proxy: not in a sandbox");
-                self.events.stranger(from, count);
-            }
+            FromProxy::Stranger { from, count } => self.events.stranger(from, count),
         }
     }
 

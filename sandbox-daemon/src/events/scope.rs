@@ -16,7 +16,7 @@ use super::{
     Journal, LossReason, Mounts, Object, Refusal, SharedMounts,
     decode::{Record, Target, decode},
     fold::Fold,
-    told::Bucket,
+    told::{Bucket, Strangers},
 };
 
 /// Generations of a policy of which records may still be on their way.
@@ -193,6 +193,7 @@ pub struct Events {
     pub(super) journal: Journal,
     scopes: RwLock<HashMap<u64, Arc<Scope>>>,
     pub(super) pending: Notify,
+    pub(super) strangers: Mutex<Strangers>,
 }
 
 impl Events {
@@ -203,6 +204,7 @@ impl Events {
             journal,
             scopes: RwLock::default(),
             pending: Notify::new(),
+            strangers: Mutex::default(),
         }
     }
 

@@ -75,6 +75,22 @@ impl Bucket {
     }
 }
 
+/// Who called the proxy from no sandbox.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    bucket: Bucket,
+    untold: u64,
+}
+
+impl Strangers {
+    /// How many are to be told now, with those that were not; none: not now.
+    fn admit(&mut self, count: u64, now: Instant) -> Option<u64> {
+        self.untold += count;
+        let admitted = self.bucket.admit(count, now);
+        admitted.then(|| std::mem::take(&mut self.untold))
+    }
+}
+
 impl Scope {
     /// What the proxy refused.
     pub fn told(&self) -> Counters {
@@ -132,8 +148,18 @@ impl Events {
         }
     }
 
-    /// Somebody who is in no sandbox called the proxy: for root's eyes.
+    /// Somebody who is in no sandbox called the proxy: for root's eyes. A flood of
+    /// them must not take the place of other events.
     pub fn stranger(&self, from: SocketAddr, count: u64) {
+        let Some(count) = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .admit(count, Instant::now())
+        else {
+            return;
+        };
+        tracing::warn!(%from, count, "refused by the proxy: not in a sandbox");
         let owner = Owner {
             uid: 0,
             sandbox: String::new(),
@@ -196,5 +222,17 @@ mod tests {
         let later = start + Duration::from_secs(1);
         let told = (0..2 * BURST).filter(|_| bucket.admit(1, later)).count();
         assert_eq!(told, RATE as usize);
+    }
+
+    #[test]
+    fn a_flood_of_strangers_is_told_slowly_and_none_is_left_out() {
+        let mut strangers = Strangers::default();
+        let start = Instant::now();
+        let told: Vec<_> = (0..2 * BURST)
+            .filter_map(|_| strangers.admit(1, start))
+            .collect();
+        assert_eq!(told, vec![1; BURST as usize]);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(strangers.admit(1, later), Some(u64::from(BURST) + 1));
     }
 }
