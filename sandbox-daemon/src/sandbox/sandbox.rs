@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     cgroup::Cgroup,
+    chain::Chain,
     egress::{Egress, Identity},
     events::{Mounts, Rules, SharedMounts},
     kernel::Watch,
@@ -157,8 +158,8 @@ impl Ground {
         };
         self.egress
             .put(parts.cgroup.id(), &identity, &policy, parts.generation)?;
-        let (applied, watches) =
-            self.apply(parts.cgroup.id(), &policy, &view, parts.generation, None)?;
+        let applied = self.apply(parts.cgroup.id(), &policy, &view, parts.generation, None);
+        let (applied, watches) = applied.inspect_err(|_| self.egress.forget(parts.cgroup.id()))?;
         let in_force = InForce {
             policy,
             source,
@@ -266,8 +267,21 @@ impl Ground {
             id: sandbox.id.clone(),
             uid: account.uid,
         };
-        self.egress.put(id, &identity, &policy, generation)?;
-        let (applied, watches) = self.apply(id, &policy, &sandbox.view, generation, None)?;
+        let earlier = {
+            let state = sandbox.lock();
+            (state.policy.clone(), state.applied.generation)
+        };
+        let applied = match self.egress.put(id, &identity, &policy, generation) {
+            Ok(()) => self.apply(id, &policy, &sandbox.view, generation, None),
+            Err(error) => Err(error.into()),
+        };
+        let (applied, watches) = applied.inspect_err(|_| {
+            // All of a policy, or nothing of it.
+            let (earlier, generation) = earlier;
+            if let Err(error) = self.egress.put(id, &identity, &earlier.policy, generation) {
+                tracing::error!(error = %Chain::of(&error), "the proxy may follow a policy that was not taken");
+            }
+        })?;
         let mut state = sandbox.lock();
         state.policy = Arc::new(InForce {
             policy,
