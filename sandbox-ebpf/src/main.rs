@@ -20,8 +20,8 @@ mod scope;
 mod verdict;
 
 use aya_ebpf::{
-    macros::{cgroup_skb, cgroup_sock, cgroup_sock_addr, lsm},
-    programs::{LsmContext, SkBuffContext, SockAddrContext, SockContext},
+    macros::{cgroup_skb, cgroup_sock, cgroup_sock_addr, lsm, sock_ops},
+    programs::{LsmContext, SkBuffContext, SockAddrContext, SockContext, SockOpsContext},
 };
 use sandbox_common::{Facility, Operation};
 
@@ -231,6 +231,12 @@ pub fn getpeername4(ctx: SockAddrContext) -> i32 {
 #[cgroup_sock_addr(getpeername6)]
 pub fn getpeername6(ctx: SockAddrContext) -> i32 {
     network::restore6(&ctx);
+    1
+}
+
+#[sock_ops]
+pub fn sock_state(ctx: SockOpsContext) -> u32 {
+    network::state(&ctx);
     1
 }
 

@@ -35,6 +35,7 @@ pub(super) enum Attach {
     Lsm(&'static str),
     Sock,
     SockAddr,
+    SockOps,
     Skb(CgroupSkbAttachType),
 }
 
@@ -118,6 +119,7 @@ const NETWORK: &[Entry] = &[
     cgroup("recvmsg6", Attach::SockAddr),
     cgroup("getpeername4", Attach::SockAddr),
     cgroup("getpeername6", Attach::SockAddr),
+    cgroup("sock_state", Attach::SockOps),
     cgroup("sock_release", Attach::Sock),
     cgroup("bind4", Attach::SockAddr),
     cgroup("bind6", Attach::SockAddr),
@@ -223,6 +225,7 @@ pub(super) fn load(ebpf: &mut Ebpf, btf: &Btf, types: &AyaBtf) -> Result<(), Ker
             (Program::Lsm(program), Attach::Lsm(hook)) => program.load(hook, types),
             (Program::CgroupSockAddr(program), Attach::SockAddr) => program.load(),
             (Program::CgroupSock(program), Attach::Sock) => program.load(),
+            (Program::SockOps(program), Attach::SockOps) => program.load(),
             (Program::CgroupSkb(program), Attach::Skb(_)) => program.load(),
             _ => return Err(KernelError::Object(entry.program)),
         }
@@ -282,6 +285,10 @@ pub(super) fn link(
             program.take_link(id)?.into()
         }
         Program::CgroupSock(program) => {
+            let id = program.attach(slice, mode)?;
+            program.take_link(id)?.try_into()?
+        }
+        Program::SockOps(program) => {
             let id = program.attach(slice, mode)?;
             program.take_link(id)?.try_into()?
         }

@@ -11,7 +11,7 @@ mod unix;
 
 pub use address::{bind4, bind6, connect4, connect6, send4, send6};
 pub use packet::{egress, ingress};
-pub use proxy::{release, restore4, restore6};
+pub use proxy::{release, restore4, restore6, state};
 use sandbox_common::{Key, kind};
 pub use socket::{bind, connect, create, listen, receive};
 pub use unix::{datagram, stream};

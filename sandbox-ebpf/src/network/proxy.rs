@@ -5,12 +5,16 @@
 
 use aya_ebpf::{
     EbpfContext as _,
+    bindings::{
+        BPF_SOCK_OPS_STATE_CB, BPF_SOCK_OPS_STATE_CB_FLAG, BPF_SOCK_OPS_TCP_CONNECT_CB,
+        BPF_TCP_CLOSE,
+    },
     cty::c_void,
     helpers::generated::{
         bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_uid_gid,
         bpf_get_socket_cookie, bpf_sk_lookup_tcp, bpf_sk_lookup_udp, bpf_sk_release,
     },
-    programs::{SkBuffContext, SockAddrContext, SockContext},
+    programs::{SkBuffContext, SockAddrContext, SockContext, SockOpsContext},
 };
 use sandbox_common::{Asked, DNS_PORT, Entrance, Entrances, FlowKey, SYNTHETIC, builtin, header};
 
@@ -94,13 +98,40 @@ pub fn note(ctx: &SkBuffContext, from: &Destination, to: &Destination) -> bool {
     };
     // SAFETY: the entry is this socket's, and goes with it.
     unsafe {
-        if (*asked).flow == key {
+        if (*asked).flow != key {
+            forget(&(*asked).flow, cookie);
+        } else if FLOWS.get(key).copied() == Some(cookie) {
+            // Otherwise somebody else had the address in between.
             return true;
         }
-        forget(&(*asked).flow, cookie);
         (*asked).flow = key;
     }
     FLOWS.insert(key, cookie, 0).is_ok()
+}
+
+/// `sock_ops`: when a connection has ended, its address may become somebody
+/// else's, though its socket is kept.
+#[inline(always)]
+pub fn state(ctx: &SockOpsContext) {
+    // SAFETY: the program's own context.
+    let cookie = unsafe { bpf_get_socket_cookie(ctx.as_ptr()) };
+    let Some(asked) = ASKED.get_ptr_mut(cookie) else {
+        return;
+    };
+    match ctx.op() {
+        BPF_SOCK_OPS_TCP_CONNECT_CB => {
+            let _ = ctx.set_cb_flags(BPF_SOCK_OPS_STATE_CB_FLAG as i32);
+        }
+        // The earlier state, and the new one.
+        BPF_SOCK_OPS_STATE_CB if ctx.arg(1) == BPF_TCP_CLOSE => {
+            // SAFETY: as in `note`.
+            unsafe {
+                forget(&(*asked).flow, cookie);
+                (*asked).flow.port = 0;
+            }
+        }
+        _ => {}
+    }
 }
 
 /// `sock_release`

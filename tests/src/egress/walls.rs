@@ -129,6 +129,10 @@ fn attach(ebpf: &mut Ebpf, slice: &Slice) -> Result<(), Box<dyn Error>> {
                 program.load()?;
                 program.attach(cgroup, mode)?;
             }
+            ("sock_state", Program::SockOps(program)) => {
+                program.load()?;
+                program.attach(cgroup, mode)?;
+            }
             ("egress", Program::CgroupSkb(program)) => {
                 program.load()?;
                 program.attach(cgroup, CgroupSkbAttachType::Egress, mode)?;

@@ -9,6 +9,7 @@
 mod attacks;
 mod clients;
 mod ground;
+mod ports;
 mod refused;
 mod sandboxed;
 mod servers;
@@ -23,6 +24,7 @@ use crate::world::World;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut names = ground::tests();
+    names.extend(ports::tests());
     names.extend(refused::tests());
     names.extend(attacks::tests());
     names.extend(sandboxed::tests());
