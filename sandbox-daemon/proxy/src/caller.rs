@@ -8,6 +8,8 @@ use std::{
 };
 
 use sandbox_common::Asked;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy},
@@ -35,7 +37,12 @@ pub struct Sandbox {
     names: Mutex<Names>,
     ledger: Ledger,
     outbox: Arc<Outbox>,
+    connections: Arc<Semaphore>,
+    gone: CancellationToken,
 }
+
+/// Connections of one sandbox at a time.
+const MAX_CONNECTIONS: usize = 16_384;
 
 /// A socket of a sandbox.
 #[derive(Clone, Debug)]
@@ -48,6 +55,8 @@ pub struct Caller {
     pid: u32,
     uid: u32,
     comm: [u8; 16],
+    /// Its share of its sandbox's connections.
+    share: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// Something that is let through.
@@ -132,16 +141,18 @@ impl Sandboxes {
             names: Mutex::new(known),
             ledger: Ledger::default(),
             outbox: self.outbox.clone(),
+            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            gone: CancellationToken::new(),
         };
         all.insert(id, Arc::new(sandbox));
     }
 
-    /// The sandbox is gone.
+    /// The sandbox is gone, and with it all that goes on for it.
     pub fn forget(&self, id: u64) {
-        self.all
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id);
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sandbox) = all.remove(&id) {
+            sandbox.gone.cancel();
+        }
     }
 
     /// Who asked that; none: a sandbox that has no policy here.
@@ -156,6 +167,7 @@ impl Sandboxes {
             pid: asked.pid,
             uid: asked.uid,
             comm: asked.comm,
+            share: None,
         })
     }
 
@@ -210,6 +222,26 @@ impl Sandbox {
 }
 
 impl Caller {
+    /// Counts it among its sandbox's connections, for as long as there is a clone
+    /// of it.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn admitted(mut self) -> Result<Self, Refusal> {
+        if let Ok(share) = self.sandbox.connections.clone().try_acquire_owned() {
+            self.share = Some(Arc::new(share));
+            return Ok(self);
+        }
+        let rule = format!("more than {MAX_CONNECTIONS} connections at a time");
+        let host = self.asked.ip().to_string();
+        Err(self.deny(Operation::Connect, &host, self.asked.port(), rule))
+    }
+
+    /// Does something for as long as its sandbox is there.
+    pub async fn alive<T>(&self, act: impl Future<Output = T>) -> Option<T> {
+        self.sandbox.gone.run_until_cancelled(act).await
+    }
+
     /// Lets a connection or a request through, or tells that it does not.
     ///
     /// # Errors
@@ -314,6 +346,37 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sandbox_has_so_many_connections_and_no_more() {
+        let outbox = Arc::new(Outbox::default());
+        let sandboxes = Sandboxes::new(outbox.clone());
+        for sandbox in [7, 8] {
+            sandboxes.put(SandboxPolicy {
+                sandbox,
+                ..SandboxPolicy::default()
+            });
+        }
+        let call = |sandbox| {
+            let asked = Asked {
+                sandbox,
+                port: 443,
+                ..Asked::default()
+            };
+            sandboxes.caller(&asked).unwrap().admitted()
+        };
+        let mut held: Vec<_> = (0..MAX_CONNECTIONS).map(|_| call(7).unwrap()).collect();
+        let refusal = call(7).unwrap_err();
+        assert!(refusal.rule.contains("16384"), "{refusal}");
+        assert_eq!(outbox.take().len(), 1);
+        // Others have their own.
+        call(8).unwrap();
+        let clone = held[0].clone();
+        drop(held.swap_remove(0));
+        call(7).unwrap_err();
+        drop(clone);
+        call(7).unwrap();
+    }
 
     #[test]
     fn of_a_name_that_is_too_long_the_beginning_is_told() {

@@ -107,6 +107,13 @@ impl<I: Identify> Server<I> {
             // Its sandbox is being made, or has gone: no policy, no way out.
             return Client::new(stream).reset();
         };
+        match caller.admitted() {
+            Ok(caller) => drop(caller.alive(self.serve(&caller, stream)).await),
+            Err(_) => Client::new(stream).reset(),
+        }
+    }
+
+    async fn serve(&self, caller: &Caller, stream: TcpStream) {
         // Answers are small, and nobody gains by waiting for more.
         let _ = stream.set_nodelay(true);
         let proxy = SocketAddr::new(PROXY_ADDRESS.into(), PROXY_PORT);
@@ -116,13 +123,13 @@ impl<I: Identify> Server<I> {
             let _ = stream.readable().await;
         }
         if caller.asked == proxy {
-            Box::pin(self.explicit(caller, stream)).await;
+            Box::pin(self.explicit(caller.clone(), stream)).await;
         } else if caller.asked.port() == DNS_PORT {
-            if let Err(error) = Box::pin(self.dns.serve_tcp(stream, &caller)).await {
+            if let Err(error) = Box::pin(self.dns.serve_tcp(stream, caller)).await {
                 tracing::debug!(%error, "a connection for names broke off");
             }
         } else {
-            Box::pin(self.transparent(caller, stream)).await;
+            Box::pin(self.transparent(caller.clone(), stream)).await;
         }
     }
 

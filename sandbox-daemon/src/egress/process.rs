@@ -22,7 +22,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{Egress, EgressError, entrances::Sockets, program};
+use super::{Egress, EgressError, PATIENCE, entrances::Sockets, program};
 use crate::{
     chain::Chain,
     config::ProxySettings,
@@ -102,9 +102,11 @@ impl Keeper {
         channel::write(&mut writer, &first)
             .await
             .map_err(|error| told("tell it of name servers", error))?;
-        match channel::read::<FromProxy>(&mut reader).await {
-            Ok(Some(FromProxy::Ready)) => {}
-            _ => return Err(died(&mut child).await),
+        let ready = channel::read::<FromProxy>(&mut reader);
+        match tokio::time::timeout(PATIENCE, ready).await {
+            Ok(Ok(Some(FromProxy::Ready))) => {}
+            Ok(_) => return Err(died(&mut child).await),
+            Err(_) => return Err("it was never ready".into()),
         }
         egress.begin(messages.clone());
         self.enforcer

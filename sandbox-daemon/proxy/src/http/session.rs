@@ -128,7 +128,8 @@ impl Session {
         tokio::spawn(async move {
             if let Ok(upgraded) = upgrade::on(request).await {
                 let client = Client::of_upgraded(upgraded);
-                passage.asked_for(client, host, grant).await;
+                let caller = passage.caller.clone();
+                caller.alive(passage.asked_for(client, host, grant)).await;
             }
         });
         Ok(Response::new(Either::Left(Full::default())))
@@ -159,7 +160,7 @@ impl Session {
             .await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client = client.ok_or(Failure::Unsupported("the host changed the protocol"))?;
-            return Ok(switch(client, response, grant.tally));
+            return Ok(switch(self.caller.clone(), client, response, grant.tally));
         }
         let (mut parts, body) = response.into_parts();
         parts.headers = headers::for_client(&parts.headers, parts.status);
@@ -199,6 +200,7 @@ fn translate(request: Request<Incoming>, asked: &Authority) -> Request<Sent> {
 
 /// From here on there is no HTTP, but bytes in both directions.
 fn switch(
+    caller: Caller,
     client: OnUpgrade,
     mut response: Response<Incoming>,
     tally: Arc<Tally>,
@@ -211,7 +213,8 @@ fn switch(
         if let Ok(host) = host.downcast::<TokioIo<Metered>>() {
             let client = Client::of_upgraded(client);
             let stream = host.io.into_inner().host;
-            tunnel::joined(client, stream, &host.read_buf, &tally).await;
+            let joined = tunnel::joined(client, stream, &host.read_buf, &tally);
+            caller.alive(joined).await;
         }
     });
     let (mut parts, _) = response.into_parts();

@@ -30,6 +30,21 @@ pub(super) fn hello(server: &'static str) -> Vec<u8> {
 pub(super) const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
 
 #[tokio::test]
+async fn a_tunnel_ends_with_its_sandbox() {
+    let host = Host::new().await;
+    let stage = Stage::for_host(&host).await;
+    let at = format!("host.test:{}", host.port());
+    let mut client = connect(&stage, &at).await;
+    let mut upstream = host.accept().await;
+    client.hear("\r\n\r\n").await;
+    client.say("\0here").await;
+    upstream.hear("\0here").await;
+    // Neither end says anything any more.
+    stage.sandboxes.forget(7);
+    assert_eq!(upstream.rest().await, "");
+}
+
+#[tokio::test]
 async fn a_tunnel_carries_bytes_and_both_ends_of_them() {
     let host = Host::new().await;
     let stage = Stage::for_host(&host).await;
