@@ -67,19 +67,14 @@ struct Inner {
     /// Of the proxy that runs, or why none does.
     proxy: Result<mpsc::UnboundedSender<ToProxy>, String>,
     sandboxes: HashMap<u64, Entry>,
-    ended: VecDeque<Ended>,
+    /// Those that are gone, the latest last.
+    ended: VecDeque<Entry>,
     waiting: HashMap<u64, oneshot::Sender<()>>,
     serial: u64,
 }
 
 /// A sandbox whose way out the proxy is.
 struct Entry {
-    identity: Identity,
-    policy: SandboxPolicy,
-    table: Table,
-}
-
-struct Ended {
     identity: Identity,
     policy: SandboxPolicy,
     table: Table,
@@ -184,21 +179,14 @@ impl Egress {
         if inner.ended.len() == MAX_ENDED {
             inner.ended.pop_front();
         }
-        let Entry {
-            identity,
-            policy,
-            table,
-        } = entry;
-        inner.ended.push_back(Ended {
-            identity,
-            policy,
-            table,
-        });
+        inner.ended.push_back(entry);
     }
 
-    /// Returns when all that the proxy has decided so far was told.
-    pub async fn drain(&self) {
-        let Some(done) = self.sync() else { return };
+    /// Returns when all that the proxy has decided for a sandbox so far was told.
+    pub async fn drain(&self, cgroup: u64) {
+        let Some(done) = self.sync(cgroup) else {
+            return;
+        };
         // One that dies takes what it did not tell with it.
         let _ = tokio::time::timeout(PATIENCE, done).await;
     }
@@ -214,16 +202,9 @@ impl Egress {
     #[must_use]
     pub fn report(&self, id: &str) -> Option<(Identity, Report)> {
         let inner = self.lock();
-        let current = inner
-            .sandboxes
-            .values()
-            .map(|it| (&it.identity, &it.policy, &it.table));
-        let ended = inner.ended.iter().rev();
-        let ended = ended.map(|it| (&it.identity, &it.policy, &it.table));
-        let (identity, policy, table) = current
-            .chain(ended)
-            .find(|(identity, ..)| identity.id == id)?;
-        Some((identity.clone(), table.report(policy)))
+        let mut all = inner.sandboxes.values().chain(inner.ended.iter().rev());
+        let found = all.find(|entry| entry.identity.id == id)?;
+        Some((found.identity.clone(), found.table.report(&found.policy)))
     }
 
     /// Tells the proxy something, and waits until it is in force.
@@ -255,8 +236,10 @@ impl Egress {
         }
     }
 
-    fn sync(&self) -> Option<oneshot::Receiver<()>> {
+    /// None: the proxy has nothing to do with the sandbox, or is away.
+    fn sync(&self, cgroup: u64) -> Option<oneshot::Receiver<()>> {
         let mut inner = self.lock();
+        inner.sandboxes.get(&cgroup)?;
         let proxy = inner.proxy.clone().ok()?;
         Some(inner.sync_on(&proxy))
     }

@@ -1,6 +1,7 @@
 //! The proxy's process: started, told everything, started again when it dies.
 
 use std::{
+    convert::Infallible,
     fs, io,
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -78,8 +79,8 @@ impl Keeper {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = tokio::time::Instant::now();
-            let ended = self.live(egress).await;
-            self.close(egress, &ended);
+            let Err(why) = self.live(egress).await;
+            self.close(egress, why);
             if begun.elapsed() > ACCIDENT {
                 pause = FIRST_PAUSE;
             }
@@ -88,8 +89,8 @@ impl Keeper {
         }
     }
 
-    /// From the start of one process to its end.
-    async fn live(&self, egress: &Egress) -> Result<(), String> {
+    /// From the start of one process to its end, and why it ended.
+    async fn live(&self, egress: &Egress) -> Result<Infallible, String> {
         let told = |what: &str, error: io::Error| format!("cannot {what}: {}", Chain::of(&error));
         let (mut child, stream) = self.spawn()?;
         let (mut reader, mut writer) = stream.into_split();
@@ -130,11 +131,10 @@ impl Keeper {
     }
 
     /// From now on nothing is led to it.
-    fn close(&self, egress: &Egress, ended: &Result<(), String>) {
+    fn close(&self, egress: &Egress, why: String) {
         if let Err(error) = self.enforcer.admit(&Entrances::default()) {
             tracing::error!(error = %Chain::of(&error), "cannot close the way to the proxy");
         }
-        let why = ended.clone().err().unwrap_or_default();
         tracing::error!("the proxy does not run: {why}");
         egress.away(why);
     }

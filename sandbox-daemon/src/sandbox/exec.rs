@@ -280,7 +280,7 @@ impl Exec {
         }
         let recorded = registry.enforcer().counters(self.cgroup.id()).emitted;
         let missing = self.scope.drained(recorded, DRAIN).await;
-        registry.egress().drain().await;
+        registry.egress().drain(self.sandbox.cgroup.id()).await;
         let counters = self.counters(registry.enforcer());
         if missing > 0 {
             tracing::error!(exec = self.id, missing, "events did not arrive");

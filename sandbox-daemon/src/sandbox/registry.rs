@@ -358,7 +358,9 @@ impl Registry {
 
     /// What went out of a sandbox that the caller may see, or saw it end.
     pub async fn traffic(&self, caller: &Caller, id: &str) -> Result<Report, SandboxError> {
-        self.egress().drain().await;
+        if let Ok(sandbox) = self.get(caller, id) {
+            self.egress().drain(sandbox.cgroup.id()).await;
+        }
         let found = self.egress().report(id);
         match found.filter(|(identity, _)| caller.sees(identity.uid)) {
             Some((_, report)) => Ok(report),
