@@ -15,7 +15,10 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::rule::HostRule;
+use crate::{
+    credential::{Credential, SecretValue},
+    rule::HostRule,
+};
 
 /// Largest message; a policy of 50,000 rules is smaller.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -35,6 +38,21 @@ pub enum ToProxy {
         resolv_conf: String,
         /// Names that need no server.
         hosts: String,
+    },
+    /// Whose certificates are those of servers: PEM, in the place of earlier ones.
+    Roots {
+        /// Any number of certificates.
+        pem: String,
+    },
+    /// A secret, in the place of an earlier value; before the first policy that
+    /// names it.
+    Secret {
+        /// Whose.
+        uid: u32,
+        /// As policies name it.
+        name: String,
+        /// None: there is none any more.
+        value: Option<SecretValue>,
     },
     /// A sandbox's policy, in the place of an earlier one.
     Policy(Box<SandboxPolicy>),
@@ -71,13 +89,23 @@ pub struct SandboxPolicy {
     pub names: Vec<String>,
     /// Which of the addresses that stand for names the first one has.
     pub first_address: u32,
+    /// Whose secrets `credentials` name.
+    pub uid: u32,
+    /// What is added to requests on their way out.
+    pub credentials: Vec<Credential>,
+    /// Hosts that are passed untouched whatever `credentials` says.
+    pub untouched: Vec<HostRule>,
 }
 
 /// From the proxy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromProxy {
     /// It is confined, and serves.
-    Ready,
+    Ready {
+        /// Of the authority that has made the certificates which clients see where
+        /// credentials are added: PEM. Another one each time it starts.
+        authority: String,
+    },
     /// Everything up to this `Sync` is in force, and everything decided before
     /// has been told.
     Done {
@@ -86,6 +114,8 @@ pub enum FromProxy {
     },
     /// Refusals, identical ones as one.
     Refused(Refused),
+    /// Uses of credentials, identical ones as one.
+    Used(Used),
     /// A sandbox's next name: its address is `names` of [`SandboxPolicy`] plus
     /// those told since.
     Named {
@@ -155,6 +185,42 @@ pub struct Refused {
     pub rule: String,
     /// Let through all the same.
     pub observed: bool,
+    /// How many this stands for.
+    pub count: u64,
+}
+
+/// A credential was added to a request that went out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Used {
+    /// Cgroup id.
+    pub sandbox: u64,
+    /// Cgroup id; 0: none.
+    pub exec: u64,
+    /// Of the policy that decided.
+    pub generation: u32,
+    /// Process (thread group).
+    pub pid: u32,
+    /// Real user id.
+    pub uid: u32,
+    /// `task_struct.comm`.
+    pub comm: [u8; 16],
+    /// Which, as the policy calls it.
+    pub credential: String,
+    /// Of its entries, the one that covers the request: of `repositories`, `paths`
+    /// or `hosts`.
+    pub rule: String,
+    /// The host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Of the request.
+    pub method: String,
+    /// Of the request, without its query.
+    pub path: String,
+    /// Of git; empty: the request is none of git's.
+    pub repository: String,
+    /// That are pushed.
+    pub refs: Vec<String>,
     /// How many this stands for.
     pub count: u64,
 }

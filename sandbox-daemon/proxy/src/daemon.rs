@@ -152,7 +152,11 @@ impl Ready {
             tokio::spawn(self.server.clone().tcp(tcp));
             tokio::spawn(self.server.clone().udp(udp));
         }
-        self.told.last(FromProxy::Ready).await?;
+        self.told
+            .last(FromProxy::Ready {
+                authority: String::new(),
+            })
+            .await?;
         let told = self.told.clone();
         let telling = async move {
             let mut reports = interval(REPORT);
@@ -174,6 +178,7 @@ impl Ready {
                             tracing::error!(%error, "names are looked up as before");
                         }
                     }
+                    ToProxy::Roots { .. } | ToProxy::Secret { .. } => {}
                     ToProxy::Policy(policy) => self.server.sandboxes.put(*policy),
                     ToProxy::Forget { sandbox } => self.server.sandboxes.forget(sandbox),
                     ToProxy::Sync { serial } => {

@@ -12,10 +12,14 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::channel::{Decision, FromProxy, Refused, Traffic};
+use crate::channel::{Decision, FromProxy, Refused, Traffic, Used};
 
 /// Refusals of different kinds that wait at a time, of each sandbox.
 const MAX_WAITING: usize = 4096;
+
+/// Uses of credentials of different kinds that wait at a time. Those beyond are
+/// told one by one: none is left out.
+const MAX_USES: usize = 4096;
 
 /// Strangers that wait, each with an address of its own; the last one stands for
 /// more.
@@ -36,6 +40,8 @@ struct Waiting {
     messages: Vec<FromProxy>,
     /// How often each of the refusals among them happened.
     refused: HashMap<Refused, u64>,
+    /// How often each of these uses happened.
+    used: HashMap<Used, u64>,
     /// From where, and how often.
     strangers: Vec<(SocketAddr, u64)>,
     /// How many of the refusals are of a sandbox.
@@ -91,6 +97,21 @@ impl Outbox {
         self.ready.notify_one();
     }
 
+    /// Tells of a use of a credential; its count does not matter.
+    pub fn used(&self, used: Used) {
+        let mut waiting = lock(&self.waiting);
+        let used = Used { count: 0, ..used };
+        if waiting.used.len() < MAX_USES || waiting.used.contains_key(&used) {
+            *waiting.used.entry(used).or_default() += 1;
+        } else {
+            waiting
+                .messages
+                .push(FromProxy::Used(Used { count: 1, ..used }));
+        }
+        drop(waiting);
+        self.ready.notify_one();
+    }
+
     /// Waits until there is something to take.
     pub async fn ready(&self) {
         self.ready.notified().await;
@@ -101,6 +122,7 @@ impl Outbox {
         let Waiting {
             mut messages,
             refused,
+            used,
             kinds: _,
             strangers,
             lost,
@@ -109,6 +131,10 @@ impl Outbox {
             refused
                 .into_iter()
                 .map(|(refused, count)| FromProxy::Refused(Refused { count, ..refused })),
+        );
+        messages.extend(
+            used.into_iter()
+                .map(|(used, count)| FromProxy::Used(Used { count, ..used })),
         );
         messages.extend(
             strangers

@@ -18,11 +18,13 @@ pub mod caller;
 pub mod channel;
 pub mod client;
 pub mod confine;
+pub mod credential;
 pub mod daemon;
 pub mod dial;
 pub mod dns;
 #[expect(unsafe_code, reason = "bpf(2) has no wrapper that is not of a loader")]
 pub mod flows;
+pub mod git;
 pub mod hello;
 pub mod host;
 pub mod http;

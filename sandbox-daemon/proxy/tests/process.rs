@@ -66,7 +66,7 @@ fn it_is_ready_when_confined_and_ends_with_its_channel() {
             hosts: "127.0.0.1 localhost\n".into(),
         },
     );
-    assert!(matches!(hear(&mut channel), FromProxy::Ready));
+    assert!(matches!(hear(&mut channel), FromProxy::Ready { .. }));
     say(&mut channel, &ToProxy::Policy(Box::default()));
     say(&mut channel, &ToProxy::Sync { serial: 5 });
     assert!(matches!(hear(&mut channel), FromProxy::Done { serial: 5 }));

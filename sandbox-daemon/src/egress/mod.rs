@@ -288,6 +288,7 @@ fn translate(
             .collect(),
         names: earlier.names.clone(),
         first_address: earlier.first_address,
+        ..SandboxPolicy::default()
     }
 }
 

@@ -105,7 +105,7 @@ impl Keeper {
             .map_err(|error| told("tell it of name servers", error))?;
         let ready = channel::read::<FromProxy>(&mut reader);
         match tokio::time::timeout(PATIENCE, ready).await {
-            Ok(Ok(Some(FromProxy::Ready))) => {}
+            Ok(Ok(Some(FromProxy::Ready { .. }))) => {}
             Ok(_) => return Err(died(&mut child).await),
             Err(_) => return Err("it was never ready".into()),
         }

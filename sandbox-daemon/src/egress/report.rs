@@ -130,7 +130,7 @@ impl Egress {
     /// Takes what the proxy tells.
     pub(super) fn take(&self, message: FromProxy) {
         match message {
-            FromProxy::Ready => {}
+            FromProxy::Ready { .. } | FromProxy::Used(_) => {}
             FromProxy::Done { serial } => {
                 if let Some(done) = self.lock().waiting.remove(&serial) {
                     let _ = done.send(());
