@@ -4,11 +4,14 @@
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use sandbox_proxy::rule::{HostPattern, HostRule};
+use sandbox_proxy::{
+    credential::{GitRule, Scheme},
+    rule::{HostPattern, HostRule},
+};
 use sha2::{Digest as _, Sha256};
 
 use super::environment::VariablePattern;
-use super::model::{Mode, NamePattern, Place, Policy};
+use super::model::{Credential, Mode, NamePattern, Place, Policy};
 
 /// The digest of all that decides; the name is not part of it.
 pub(super) fn of(policy: &Policy) -> String {
@@ -60,6 +63,8 @@ pub(super) fn of(policy: &Policy) -> String {
         form.bytes(device.path.as_os_str().as_bytes());
         form.text(&device.label);
     });
+    form.list(&policy.credentials, Form::credential);
+    form.list(&policy.untouched, Form::host);
     form.list(&policy.env.pass, Form::variable);
     form.list(&policy.env.refuse, Form::variable);
     form.number(policy.env.set.len() as u64);
@@ -114,6 +119,38 @@ impl Form {
         self.text(&rule.label);
     }
 
+    fn credential(&mut self, credential: &Credential) {
+        let Credential { rule, env } = credential;
+        self.text(&rule.name);
+        self.text(&rule.secret);
+        self.list(&rule.hosts, Self::host);
+        let (scheme, name) = match &rule.scheme {
+            Scheme::Bearer => ("bearer", ""),
+            Scheme::Basic { username } => ("basic", username.as_str()),
+            Scheme::Header { name } => ("header", name.as_str()),
+            Scheme::Query { name } => ("query", name.as_str()),
+        };
+        self.text(scheme);
+        self.text(name);
+        self.list(&rule.methods, |form, it| form.text(it));
+        self.list(&rule.paths, |form, it| form.text(it));
+        self.option(rule.git.as_ref(), |form, git: &GitRule| {
+            form.list(&git.repositories, |form, it| form.text(it));
+            form.list(&git.push, |form, it| form.text(it));
+            form.number(git.force.into());
+            form.number(git.delete.into());
+        });
+        // A dummy is the sandbox's, not the policy's.
+        self.option(env.as_ref(), |form, name| form.text(name));
+    }
+
+    fn option<T>(&mut self, value: Option<&T>, each: impl FnOnce(&mut Self, &T)) {
+        self.number(value.is_some().into());
+        if let Some(value) = value {
+            each(self, value);
+        }
+    }
+
     fn variable(&mut self, pattern: &VariablePattern) {
         self.text(&pattern.to_string());
     }
@@ -132,6 +169,8 @@ impl Form {
 
 #[cfg(test)]
 mod tests {
+    use sandbox_proxy::credential;
+
     use super::super::{Access, Environment, FileRule, Network};
     use super::*;
 
@@ -161,5 +200,75 @@ mod tests {
         assert_ne!(one.digest, policy(vec![rule("/a", Access::Write)]).digest);
         assert_ne!(one.digest, policy(vec![rule("/b", Access::Read)]).digest);
         assert_ne!(one.digest, policy(vec![]).digest);
+    }
+
+    fn named(scheme: fn(String) -> Scheme) -> Scheme {
+        scheme("n".into())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the field's type")]
+    fn git(edit: fn(&mut GitRule)) -> Option<GitRule> {
+        let mut rule = GitRule::default();
+        edit(&mut rule);
+        Some(rule)
+    }
+
+    #[test]
+    fn every_field_of_a_credential_is_part_of_the_digest() {
+        let host = HostRule {
+            host: HostPattern::Any,
+            port: Some(8443),
+            label: "h".into(),
+        };
+        let first = Credential {
+            rule: credential::Credential {
+                name: "n".into(),
+                secret: "s".into(),
+                hosts: vec![host.clone()],
+                scheme: Scheme::Bearer,
+                methods: vec![],
+                paths: vec![],
+                dummy: None,
+                git: None,
+            },
+            env: None,
+        };
+        let edits: [fn(&mut Credential); 15] = [
+            |_| (),
+            |it| it.rule.name = "m".into(),
+            |it| it.rule.secret = "t".into(),
+            |it| it.rule.hosts[0].port = None,
+            |it| it.rule.scheme = named(|username| Scheme::Basic { username }),
+            |it| it.rule.scheme = named(|name| Scheme::Header { name }),
+            |it| it.rule.scheme = named(|name| Scheme::Query { name }),
+            |it| it.rule.methods = vec!["GET".into()],
+            |it| it.rule.paths = vec!["GET".into()],
+            |it| it.env = Some("N".into()),
+            |it| it.rule.git = git(|_| ()),
+            |it| it.rule.git = git(|git| git.repositories = vec!["a".into()]),
+            |it| it.rule.git = git(|git| git.push = vec!["a".into()]),
+            |it| it.rule.git = git(|git| git.force = true),
+            |it| it.rule.git = git(|git| git.delete = true),
+        ];
+        let mut digests: Vec<String> = edits
+            .iter()
+            .map(|edit| {
+                let mut credential = first.clone();
+                edit(&mut credential);
+                let policy = policy(vec![]).with_credentials(vec![credential], vec![]);
+                policy.digest
+            })
+            .collect();
+        digests.push(policy(vec![]).digest);
+        digests.push(policy(vec![]).with_credentials(vec![], vec![host]).digest);
+        let count = digests.len();
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
+
+        let mut with_dummy = first.clone();
+        with_dummy.rule.dummy = Some("d".into());
+        let of = |it| policy(vec![]).with_credentials(vec![it], vec![]).digest;
+        assert_eq!(of(with_dummy), of(first));
     }
 }

@@ -10,7 +10,7 @@ use sandbox_proxy::rule::HostRule;
 use super::diagnostic::{Diagnostics, Report, Source, Span};
 use super::entries::{read_devices, read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
-use super::model::{Access, Direct, Listen, Mode, NetworkMode, Scope};
+use super::model::{Access, Credential, Direct, Listen, Mode, NetworkMode, Scope};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets};
 use super::table::{self, Item, Table, unknown_word};
@@ -27,6 +27,7 @@ pub struct Document {
     pub(super) network: NetworkTable,
     pub(super) scope: Scope,
     pub(super) devices: Vec<(Pattern, Item)>,
+    pub(super) credentials: CredentialTables,
     pub(super) env: EnvTable,
     pub(super) warnings: Diagnostics,
 }
@@ -51,6 +52,13 @@ pub(super) struct NetworkTable {
     pub(super) unix: Vec<(Pattern, Item)>,
     pub(super) listen: Listen,
     pub(super) listen_span: Option<Span>,
+}
+
+/// What `[[credential]]` comes to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CredentialTables {
+    pub(super) added: Vec<Credential>,
+    pub(super) untouched: Vec<HostRule>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -141,6 +149,7 @@ fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
         devices: root
             .table("devices", report)
             .map_or_else(Vec::new, |it| read_devices(it, report)),
+        credentials: CredentialTables::default(),
         env: read_env(root.table("env", report), sets, report),
         warnings: Diagnostics::default(),
     };

@@ -25,8 +25,8 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
 pub use model::{
-    Access, Device, Direct, FileRule, Listen, Mode, NamePattern, Network, NetworkMode, Place,
-    Policy, Scope,
+    Access, Credential, Device, Direct, FileRule, Listen, Mode, NamePattern, Network, NetworkMode,
+    Place, Policy, Scope,
 };
 pub use pattern::Expansion;
 pub use resolve::Additions;

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sandbox_proxy::rule::HostRule;
+use sandbox_proxy::{credential, rule::HostRule};
 
 use super::digest;
 use super::environment::Environment;
@@ -193,6 +193,17 @@ pub struct Device {
     pub label: String,
 }
 
+/// A secret that is added to requests on their way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// Which secret, where to and where in a request. It has no dummy: each sandbox
+    /// gets its own.
+    pub rule: credential::Credential,
+    /// The variable inside that has the dummy; none: the secret goes to every
+    /// request that is covered. Credentials of one variable are of one secret.
+    pub env: Option<String>,
+}
+
 /// A resolved policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -211,6 +222,11 @@ pub struct Policy {
     pub scope: Scope,
     /// Devices; what may be done with them `files` says.
     pub devices: Vec<Device>,
+    /// Secrets that are added outside; with [`NetworkMode::Proxy`] alone.
+    pub credentials: Vec<Credential>,
+    /// Hosts whose connections are never looked into, whatever `credentials` says;
+    /// no port: 443.
+    pub untouched: Vec<HostRule>,
     /// The environment of what is started.
     pub env: Environment,
     /// The directory that is worked in: others may have filled it, so what
@@ -235,6 +251,8 @@ impl Policy {
             network,
             scope: Scope::default(),
             devices: Vec::new(),
+            credentials: Vec::new(),
+            untouched: Vec::new(),
             env,
             workspace: None,
         };
@@ -260,6 +278,22 @@ impl Policy {
             return self;
         }
         self.devices = devices;
+        self.digest = digest::of(&self);
+        self
+    }
+
+    /// The same with credentials, and with hosts that are left untouched.
+    #[must_use]
+    pub fn with_credentials(
+        mut self,
+        credentials: Vec<Credential>,
+        untouched: Vec<HostRule>,
+    ) -> Self {
+        if credentials == self.credentials && untouched == self.untouched {
+            return self;
+        }
+        self.credentials = credentials;
+        self.untouched = untouched;
         self.digest = digest::of(&self);
         self
     }

@@ -82,6 +82,10 @@ impl Document {
             ..Policy::new(self.name.clone(), self.mode, rules, network, env)
                 .with_scope(self.scope)
                 .with_devices(devices)
+                .with_credentials(
+                    self.credentials.added.clone(),
+                    self.credentials.untouched.clone(),
+                )
         })
     }
 }
