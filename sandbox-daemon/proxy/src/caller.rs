@@ -12,12 +12,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy},
+    channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy, Used},
+    credential::SecretValue,
     flows,
     host::Host,
     ledger::{Ledger, Outbox, Tally},
     name::Name,
     policy::{Policy, Verdict},
+    secrets::Secrets,
     synthetic::Names,
 };
 
@@ -25,6 +27,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Sandboxes {
     all: RwLock<HashMap<u64, Arc<Sandbox>>>,
+    secrets: Arc<Secrets>,
     outbox: Arc<Outbox>,
 }
 
@@ -36,6 +39,7 @@ pub struct Sandbox {
     policy: RwLock<Arc<Policy>>,
     names: Mutex<Names>,
     ledger: Ledger,
+    secrets: Arc<Secrets>,
     outbox: Arc<Outbox>,
     connections: Arc<Semaphore>,
     gone: CancellationToken,
@@ -68,6 +72,27 @@ pub struct Grant {
     pub port: u16,
     /// Where its bytes are counted.
     pub tally: Arc<Tally>,
+}
+
+/// A credential that goes out with a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Which.
+    pub credential: String,
+    /// Of its entries, the one that covers the request.
+    pub rule: String,
+    /// The host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Of the request.
+    pub method: String,
+    /// Of the request, without its query.
+    pub path: String,
+    /// Of git; empty: the request is none of git's.
+    pub repository: String,
+    /// That are pushed.
+    pub refs: Vec<String>,
 }
 
 /// Something that is not, and was told.
@@ -114,6 +139,7 @@ impl Sandboxes {
     pub fn new(outbox: Arc<Outbox>) -> Self {
         Self {
             all: RwLock::default(),
+            secrets: Arc::default(),
             outbox,
         }
     }
@@ -140,11 +166,18 @@ impl Sandboxes {
             policy: RwLock::new(policy),
             names: Mutex::new(known),
             ledger: Ledger::default(),
+            secrets: self.secrets.clone(),
             outbox: self.outbox.clone(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             gone: CancellationToken::new(),
         };
         all.insert(id, Arc::new(sandbox));
+    }
+
+    /// The secrets that policies name.
+    #[must_use]
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// The sandbox is gone, and with it all that goes on for it.
@@ -222,6 +255,34 @@ impl Sandbox {
 }
 
 impl Caller {
+    /// A secret, as it is now; none: it is not set.
+    #[must_use]
+    pub fn secret(&self, name: &str) -> Option<Arc<SecretValue>> {
+        let uid = self.sandbox.policy().uid();
+        self.sandbox.secrets.get(uid, name)
+    }
+
+    /// Tells of a use of a credential.
+    pub fn used(&self, used: Use) {
+        self.sandbox.outbox.used(Used {
+            sandbox: self.sandbox.id,
+            exec: self.exec,
+            generation: self.sandbox.policy().generation(),
+            pid: self.pid,
+            uid: self.uid,
+            comm: self.comm,
+            credential: used.credential,
+            rule: used.rule,
+            host: used.host,
+            port: used.port,
+            method: used.method,
+            path: used.path,
+            repository: used.repository,
+            refs: used.refs,
+            count: 1,
+        });
+    }
+
     /// Counts it among its sandbox's connections, for as long as there is a clone
     /// of it.
     ///

@@ -1,5 +1,5 @@
-//! The client's end of a connection: a socket, or a tunnel that was asked for
-//! over HTTP/2; and bytes of it that were read already.
+//! The client's end of a connection: a socket, a tunnel that was asked for over
+//! HTTP/2, or TLS that ends here; and bytes of it that were read already.
 
 use std::{
     io::{self, IoSlice},
@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
+use tokio_rustls::server::TlsStream;
 
 /// A stream of bytes to a client, or to a host.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// A tunnel in HTTP/2.
     Tunnel(TokioIo<Upgraded>),
+    /// TLS over one of these.
+    Tls(Box<TlsStream<Client>>),
 }
 
 /// A stream, and what was read from it already.
@@ -40,6 +43,15 @@ impl Client {
         Self {
             ahead: BytesMut::new(),
             stream: Stream::Tcp(stream),
+        }
+    }
+
+    /// What is inside of TLS that ends here.
+    #[must_use]
+    pub fn of_tls(stream: TlsStream<Self>) -> Self {
+        Self {
+            ahead: BytesMut::new(),
+            stream: Stream::Tls(Box::new(stream)),
         }
     }
 
@@ -80,6 +92,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tunnel(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -93,6 +106,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tunnel(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -104,6 +118,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Tunnel(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -111,6 +126,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Tunnel(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -118,6 +134,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Self::Tunnel(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -125,6 +142,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tunnel(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

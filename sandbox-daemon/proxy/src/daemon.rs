@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use crate::{
+    authority::AuthorityError,
     caller::Sandboxes,
     channel::{self, FromProxy, ToProxy},
     dial::Dialer,
@@ -26,6 +27,7 @@ use crate::{
     ledger::Outbox,
     resolver::Resolver,
     serve::Server,
+    tls::Tls,
 };
 
 /// How often traffic is told.
@@ -37,6 +39,9 @@ pub enum DaemonError {
     /// The channel is not a channel.
     #[error("cannot talk to the daemon")]
     Channel(#[from] io::Error),
+    /// There is no authority for certificates.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
     /// It has another order.
     #[error("the daemon did not say {0} at that point")]
     Order(&'static str),
@@ -113,13 +118,14 @@ impl Daemon {
             return Err(DaemonError::Order("`Resolver`"));
         };
         let resolver = Arc::new(Resolver::new(&resolv_conf, &hosts).map_err(io::Error::other)?);
+        let tls = Arc::new(Tls::new()?);
         let outbox = Arc::new(Outbox::default());
         let sandboxes = Arc::new(Sandboxes::new(outbox.clone()));
         let server = Server {
             identify: self.flows,
             sandboxes: sandboxes.clone(),
             outbox: outbox.clone(),
-            dialer: Dialer::new(resolver.clone()),
+            dialer: Dialer::new(resolver.clone(), tls),
             dns: Arc::new(dns::Server::new(resolver.clone())),
         };
         let mut sockets = Vec::new();
@@ -154,7 +160,7 @@ impl Ready {
         }
         self.told
             .last(FromProxy::Ready {
-                authority: String::new(),
+                authority: self.server.dialer.tls().authority.pem(),
             })
             .await?;
         let told = self.told.clone();
@@ -178,7 +184,10 @@ impl Ready {
                             tracing::error!(%error, "names are looked up as before");
                         }
                     }
-                    ToProxy::Roots { .. } | ToProxy::Secret { .. } => {}
+                    ToProxy::Roots { pem } => self.server.dialer.tls().believe(&pem),
+                    ToProxy::Secret { uid, name, value } => {
+                        self.server.sandboxes.secrets().put(uid, name, value);
+                    }
                     ToProxy::Policy(policy) => self.server.sandboxes.put(*policy),
                     ToProxy::Forget { sandbox } => self.server.sandboxes.forget(sandbox),
                     ToProxy::Sync { serial } => {

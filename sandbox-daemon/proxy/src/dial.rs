@@ -17,6 +17,7 @@ use crate::{
     host::Host,
     policy::Policy,
     resolver::Resolver,
+    tls::Tls,
 };
 
 /// One attempt at one address.
@@ -29,6 +30,7 @@ const ATTEMPTS: usize = 4;
 #[derive(Clone, Debug)]
 pub struct Dialer {
     resolver: Arc<Resolver>,
+    tls: Arc<Tls>,
 }
 
 /// Why there is no connection.
@@ -51,8 +53,14 @@ pub enum DialError {
 impl Dialer {
     /// Looks names up by this.
     #[must_use]
-    pub fn new(resolver: Arc<Resolver>) -> Self {
-        Self { resolver }
+    pub fn new(resolver: Arc<Resolver>, tls: Arc<Tls>) -> Self {
+        Self { resolver, tls }
+    }
+
+    /// For connections on which TLS ends here.
+    #[must_use]
+    pub fn tls(&self) -> &Tls {
+        &self.tls
     }
 
     /// Connects to what was granted.
@@ -212,7 +220,7 @@ mod tests {
             .caller
             .reach(Operation::Connect, &name(host).into(), port)
             .unwrap();
-        Dialer::new(Arc::new(resolver))
+        Dialer::new(Arc::new(resolver), Arc::new(Tls::new().unwrap()))
             .dial(&world.caller, Operation::Connect, &grant)
             .await
     }

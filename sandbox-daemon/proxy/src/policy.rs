@@ -3,10 +3,13 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use crate::{
     channel::SandboxPolicy,
+    credential::{Credential, meets},
+    dummies::Dummies,
     host::Host,
     name::Name,
     rule::{HostPattern, HostRule},
@@ -20,6 +23,10 @@ pub struct Policy {
     allow: Rules,
     deny: Rules,
     direct: Vec<(IpAddr, Option<u16>)>,
+    uid: u32,
+    credentials: Vec<Arc<Credential>>,
+    untouched: Vec<HostRule>,
+    dummies: Arc<Dummies>,
 }
 
 /// Rules, of which those about one host are found without a look at the others.
@@ -51,7 +58,12 @@ impl Policy {
     /// Decides by this.
     #[must_use]
     pub fn new(policy: SandboxPolicy) -> Self {
+        let credentials: Vec<_> = policy.credentials.into_iter().map(Arc::new).collect();
         Self {
+            uid: policy.uid,
+            dummies: Arc::new(Dummies::new(&credentials)),
+            credentials,
+            untouched: policy.untouched,
             observe: policy.observe,
             generation: policy.generation,
             allow: Rules::new(policy.allow),
@@ -70,6 +82,35 @@ impl Policy {
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Whose secrets its credentials name.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The credentials for a host, in the order of the policy; none: what goes there
+    /// passes untouched.
+    #[must_use]
+    pub fn credentials(&self, host: &Host, port: u16) -> Vec<Arc<Credential>> {
+        let Host::Name(name) = host else {
+            return Vec::new();
+        };
+        if self.untouched.iter().any(|rule| meets(rule, name, port)) {
+            return Vec::new();
+        }
+        let credentials = self.credentials.iter();
+        credentials
+            .filter(|it| it.is_for(name, port))
+            .cloned()
+            .collect()
+    }
+
+    /// What the sandbox has in the place of secrets.
+    #[must_use]
+    pub fn dummies(&self) -> &Arc<Dummies> {
+        &self.dummies
     }
 
     /// Whether this host may be reached at this port.

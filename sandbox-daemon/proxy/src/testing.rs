@@ -16,6 +16,7 @@ use tokio::{net::UdpSocket, task::JoinHandle};
 use crate::{
     caller::{Caller, Refusal, Sandboxes},
     channel::{FromProxy, SandboxPolicy},
+    credential::{Credential, Scheme},
     ledger::Outbox,
     name::Name,
     rule::{HostPattern, HostRule},
@@ -40,6 +41,20 @@ pub(crate) fn rule(entry: &str) -> HostRule {
         host,
         port,
         label: entry.into(),
+    }
+}
+
+/// A bearer token for all requests to a host, whose secret has its name.
+pub(crate) fn credential(name: &str, host: &str, dummy: Option<&str>) -> Credential {
+    Credential {
+        name: name.into(),
+        secret: name.into(),
+        hosts: vec![rule(host)],
+        scheme: Scheme::Bearer,
+        methods: Vec::new(),
+        paths: Vec::new(),
+        dummy: dummy.map(Into::into),
+        git: None,
     }
 }
 

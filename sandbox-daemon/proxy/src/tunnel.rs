@@ -13,7 +13,7 @@ use std::{
 
 use bytes::BytesMut;
 use tokio::{
-    io::{AsyncRead, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy_bidirectional},
     net::TcpStream,
     time::timeout,
 };
@@ -24,7 +24,7 @@ use crate::{
     client::{Client, Stream},
     dial::Dialer,
     host::Host,
-    http,
+    http, intercept,
     ledger::Tally,
     relay,
     sniff::{self, First},
@@ -54,6 +54,8 @@ pub struct Passage {
 enum Stop {
     Refused(First, Refusal),
     Http(First),
+    /// TLS that has to end here.
+    Tls,
     Failed(io::Error),
 }
 
@@ -129,6 +131,9 @@ impl Passage {
             Ok(grant) => grant,
             Err(refusal) => return refuse(client, &first, &refusal).await,
         };
+        if self.ends_here(&first) {
+            return intercept::serve(self, client, grant, None).await;
+        }
         match self
             .dialer
             .dial(&self.caller, Operation::Connect, &grant)
@@ -168,7 +173,14 @@ impl Passage {
             Err(Stop::Http(first)) => {
                 self.http(client, &first, Some((host, grant))).await;
             }
+            Err(Stop::Tls) => Box::pin(intercept::serve(self, client, grant, Some(host))).await,
         }
+    }
+
+    /// Whether TLS ends here, because there are credentials for the host.
+    fn ends_here(&self, first: &First) -> bool {
+        let policy = self.caller.sandbox.policy();
+        matches!(first, First::Tls(_)) && !policy.credentials(&self.host, self.port).is_empty()
     }
 
     /// Looks at what the client says first.
@@ -191,8 +203,10 @@ impl Passage {
                 .refuse(&self.host.to_string(), rule)
                 .map_err(|refusal| Stop::Refused(First::Other, refusal));
         }
+        let ends_here = self.ends_here(&first);
         self.agrees(&first)
-            .map_err(|refusal| Stop::Refused(first, refusal))
+            .map_err(|refusal| Stop::Refused(first, refusal))?;
+        if ends_here { Err(Stop::Tls) } else { Ok(()) }
     }
 
     /// Whether what a client says first agrees with where it goes.
@@ -236,6 +250,21 @@ pub async fn joined(mut client: Client, mut host: TcpStream, ahead: &[u8], tally
     }
 }
 
+/// The same where TLS ends here; its bytes are counted as they come and go.
+pub async fn joined_secure<H>(mut client: Client, mut host: H, ahead: &[u8])
+where
+    H: AsyncRead + AsyncWrite + Unpin,
+{
+    let told = async {
+        client.write_all(ahead).await?;
+        client.flush().await?;
+        copy_bidirectional(&mut client, &mut host).await
+    };
+    if let Err(error) = told.await {
+        tracing::debug!(%error, "a tunnel broke off");
+    }
+}
+
 /// Relays in both directions, after a look at what the client says first.
 async fn run(
     client: &mut Client,
@@ -266,7 +295,7 @@ async fn run(
             };
             both(up, relay::spliced(&mut host_from, to.as_ref(), received)).await
         }
-        Stream::Tunnel(stream) => {
+        stream => {
             let (mut from, mut to) = tokio::io::split(stream);
             let (mut host_from, mut host_to) = host.split();
             let up = async {

@@ -28,6 +28,9 @@ pub(super) enum Failure {
     /// It is the host's.
     #[error("{0}")]
     Upstream(UpstreamError),
+    /// There is no connection to it.
+    #[error("{0}")]
+    Unreachable(String),
 }
 
 impl From<Refusal> for Failure {
@@ -58,7 +61,7 @@ impl Failure {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Upstream(UpstreamError::Dial(DialError::TimedOut)) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Upstream(_) => StatusCode::BAD_GATEWAY,
+            Self::Upstream(_) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
         }
     }
 

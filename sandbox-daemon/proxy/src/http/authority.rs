@@ -15,6 +15,8 @@ pub(super) struct Authority {
     pub(super) host: Host,
     /// Its port.
     pub(super) port: u16,
+    /// Whether over TLS.
+    pub(super) secure: bool,
 }
 
 /// Why it is unclear which host a request is for.
@@ -40,23 +42,32 @@ pub(super) enum Unclear {
 ///
 /// # Errors
 /// It is unclear.
-pub(super) fn of_request(request: &Request<Incoming>, bound: bool) -> Result<Authority, Unclear> {
+pub(super) fn of_request(
+    request: &Request<Incoming>,
+    bound: Option<&Authority>,
+) -> Result<Authority, Unclear> {
     check_framing(request)?;
     let uri = request.uri();
     let connect = request.method() == Method::CONNECT;
-    let default = if connect { None } else { Some(80) };
-    match uri.scheme_str() {
-        None | Some("http") => {}
-        Some("https") => {
+    let secure = bound.is_some_and(|bound| bound.secure);
+    let default = (!connect).then(|| default_port(secure));
+    match (uri.scheme_str(), secure) {
+        (None, _) | (Some("http"), false) | (Some("https"), true) => {}
+        (Some("https"), false) => {
             return Err(Unclear::Malformed(
                 "https is reached by CONNECT, not by asking for an https address",
             ));
         }
-        Some(_) => return Err(Unclear::Malformed("not an http address")),
+        (Some("http"), true) => {
+            return Err(Unclear::Malformed(
+                "an http address on a connection over TLS",
+            ));
+        }
+        (Some(_), _) => return Err(Unclear::Malformed("not an http address")),
     }
     let line = uri
         .authority()
-        .map(|it| parse(it.as_str(), default))
+        .map(|it| parse(it.as_str(), default, secure))
         .transpose()?;
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let host = hosts.next().map(|value| {
@@ -65,7 +76,7 @@ pub(super) fn of_request(request: &Request<Incoming>, bound: bool) -> Result<Aut
             .map_err(|_| Unclear::Malformed("a Host that is no host name"))?;
         // For CONNECT some leave the port out.
         let default = line.as_ref().filter(|_| connect).map(|it| it.port);
-        parse(text, default.or(Some(80)))
+        parse(text, default.or(Some(default_port(secure))), secure)
     });
     if hosts.next().is_some() {
         return Err(Unclear::Malformed("more than one Host"));
@@ -78,8 +89,8 @@ pub(super) fn of_request(request: &Request<Incoming>, bound: bool) -> Result<Aut
             Err(Unclear::Malformed("no Host"))
         }
         (Some(line), _) => Ok(line),
-        (None, Some(host)) if bound => Ok(host),
-        (None, None) if bound => Err(Unclear::Malformed("no Host")),
+        (None, Some(host)) if bound.is_some() => Ok(host),
+        (None, None) if bound.is_some() => Err(Unclear::Malformed("no Host")),
         (None, _) => Err(Unclear::Malformed(
             "a request to a proxy has to say `http://host/path`",
         )),
@@ -109,7 +120,7 @@ fn check_framing(request: &Request<Incoming>) -> Result<(), Unclear> {
 }
 
 /// `host`, `host:port`; without a default the port has to be there.
-fn parse(text: &str, default: Option<u16>) -> Result<Authority, Unclear> {
+fn parse(text: &str, default: Option<u16>, secure: bool) -> Result<Authority, Unclear> {
     if text.contains('@') {
         return Err(Unclear::Malformed("a user name before the host"));
     }
@@ -117,6 +128,7 @@ fn parse(text: &str, default: Option<u16>) -> Result<Authority, Unclear> {
         Ok((host, port)) => Ok(Authority {
             host,
             port: port.or(default).ok_or(Unclear::Malformed("no port"))?,
+            secure,
         }),
         Err(error) => {
             let (host, port) = match text.rsplit_once(':') {
@@ -137,10 +149,14 @@ impl Authority {
     #[must_use]
     pub(super) fn text(&self) -> String {
         match self.port {
-            80 => self.host.to_string(),
+            port if port == default_port(self.secure) => self.host.to_string(),
             port => format!("{}:{port}", self.host),
         }
     }
+}
+
+fn default_port(secure: bool) -> u16 {
+    if secure { 443 } else { 80 }
 }
 
 /// What a server is asked for: the address without its host.
@@ -159,7 +175,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<(String, u16), Unclear> {
-        parse(text, Some(80)).map(|it| (it.host.to_string(), it.port))
+        parse(text, Some(80), false).map(|it| (it.host.to_string(), it.port))
     }
 
     #[test]
@@ -174,8 +190,8 @@ mod tests {
             );
         }
         assert!(matches!(parsed("u@a.example"), Err(Unclear::Malformed(_))));
-        assert!(parse("a.example", None).is_err());
-        assert!(parse("a.example:443", None).is_ok());
+        assert!(parse("a.example", None, false).is_err());
+        assert!(parse("a.example:443", None, false).is_ok());
     }
 
     #[test]

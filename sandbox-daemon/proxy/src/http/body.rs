@@ -4,17 +4,18 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use http_body_util::{Either, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::upstream::Lease;
+use crate::{caller::Refusal, dummies::Search};
 
 /// Of an answer: the host's, or a sentence of the proxy's own.
 pub(super) type Answer = Either<Full<Bytes>, Leased>;
@@ -22,30 +23,76 @@ pub(super) type Answer = Either<Full<Bytes>, Leased>;
 /// What has to happen before a body is read.
 pub(super) type Gate = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Why a body breaks off.
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a body holds that it must not: the refusal; none: it was only told.
+pub(super) type Object = Box<dyn Fn(&str) -> Option<Refusal> + Send>;
+
 /// Of a request.
 pub(super) struct Sent {
     /// None: there is nothing to send.
-    body: Option<Incoming>,
+    body: Option<Source>,
     gate: Option<Gate>,
+    watch: Option<Watch>,
     /// Whether there was nothing more to send.
     whole: Arc<AtomicBool>,
 }
+
+enum Source {
+    /// A client's, as it is.
+    Client(Incoming),
+    /// One that was looked into.
+    Read(UnsyncBoxBody<Bytes, BodyError>),
+}
+
+/// Looks for dummies in a body.
+pub(super) struct Watch {
+    search: Search,
+    object: Object,
+    /// Where the refusal is left for whoever answers.
+    refused: Refused,
+}
+
+/// Why a body broke off, if it was refused.
+pub(super) type Refused = Arc<Mutex<Option<Refusal>>>;
 
 impl Sent {
     /// Goes through as soon as `gate` opens.
     pub(super) fn new(body: Incoming, gate: Option<Gate>) -> Self {
         let body = Some(body).filter(|body| !body.is_end_stream());
-        let whole = Arc::new(AtomicBool::new(body.is_none()));
-        Self { body, gate, whole }
+        Self::of(body.map(Source::Client), gate)
+    }
+
+    /// One that was looked into.
+    #[expect(dead_code, reason = "pushes of git are looked into next")]
+    pub(super) fn read(body: UnsyncBoxBody<Bytes, BodyError>) -> Self {
+        Self::of(Some(Source::Read(body)), None)
     }
 
     /// There is no body.
     pub(super) fn nothing() -> Self {
+        Self::of(None, None)
+    }
+
+    fn of(body: Option<Source>, gate: Option<Gate>) -> Self {
         Self {
-            body: None,
-            gate: None,
-            whole: Arc::new(AtomicBool::new(true)),
+            whole: Arc::new(AtomicBool::new(body.is_none())),
+            body,
+            gate,
+            watch: None,
         }
+    }
+
+    /// Breaks off at a dummy; what becomes of it then is in what is returned.
+    pub(super) fn watched(mut self, search: Option<Search>, object: Object) -> (Self, Refused) {
+        let refused = Refused::default();
+        self.watch = search.map(|search| Watch {
+            search,
+            object,
+            refused: refused.clone(),
+        });
+        (self, refused)
     }
 
     /// Whether it has been sent.
@@ -54,14 +101,35 @@ impl Sent {
     }
 }
 
+impl Watch {
+    fn look(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
+        let found = match (frame.data_ref(), frame.trailers_ref()) {
+            (Some(data), _) => self.search.next(data),
+            (None, Some(trailers)) => {
+                let mut values = trailers.values();
+                values.find_map(|it| self.search.dummies().find(it.as_bytes()))
+            }
+            (None, None) => None,
+        };
+        match found.and_then(|credential| (self.object)(credential)) {
+            Some(refusal) => {
+                let told = refusal.to_string();
+                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+                Err(told.into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl Body for Sent {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else {
             return Poll::Ready(None);
@@ -70,20 +138,36 @@ impl Body for Sent {
             ready!(gate.as_mut().poll(context));
             this.gate = None;
         }
-        let frame = ready!(Pin::new(body).poll_frame(context));
+        let frame = match body {
+            Source::Client(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                frame.map(|frame| frame.map_err(Into::into))
+            }
+            Source::Read(body) => ready!(Pin::new(body).poll_frame(context)),
+        };
         if frame.is_none() {
             this.whole.store(true, Ordering::Relaxed);
+        }
+        if let (Some(Ok(frame)), Some(watch)) = (&frame, &mut this.watch)
+            && let Err(error) = watch.look(frame)
+        {
+            return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Some(Source::Client(body)) => body.is_end_stream(),
+            Some(Source::Read(body)) => body.is_end_stream(),
+            None => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Some(body) => body.size_hint(),
+            Some(Source::Client(body)) => body.size_hint(),
+            Some(Source::Read(body)) => body.size_hint(),
             None => SizeHint::with_exact(0),
         }
     }
@@ -106,11 +190,8 @@ pub(super) struct Leased {
 
 impl Leased {
     /// What comes over this connection.
-    pub(super) fn new(body: Incoming, lease: Lease) -> Self {
-        let mut leased = Self {
-            body,
-            lease: Some(lease),
-        };
+    pub(super) fn new(body: Incoming, lease: Option<Lease>) -> Self {
+        let mut leased = Self { body, lease };
         if leased.body.is_end_stream() {
             leased.give_back();
         }

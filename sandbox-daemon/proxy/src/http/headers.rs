@@ -48,6 +48,19 @@ pub(super) fn for_host(headers: &HeaderMap, version: Version, host: &Authority) 
     kept
 }
 
+/// What was for a server that speaks HTTP/1.1, for one that speaks HTTP/2: there,
+/// connections have no headers, and the host is in the address.
+pub(super) fn for_http2(headers: &mut HeaderMap) {
+    for name in [
+        header::HOST,
+        header::CONNECTION,
+        header::UPGRADE,
+        header::EXPECT,
+    ] {
+        headers.remove(name);
+    }
+}
+
 /// For a client, from a server.
 #[must_use]
 pub(super) fn for_client(headers: &HeaderMap, status: StatusCode) -> HeaderMap {
@@ -136,6 +149,7 @@ mod tests {
         let host = Authority {
             host: Host::parse("a.example").unwrap(),
             port: 80,
+            secure: false,
         };
         for_host(&headers(lines), version, &host)
             .iter()
@@ -186,6 +200,7 @@ mod tests {
         let host = Authority {
             host: Host::parse("xn--bcher-kva.example").unwrap(),
             port: 8080,
+            secure: false,
         };
         let passed = for_host(&headers(&lines), Version::HTTP_11, &host);
         assert_eq!(passed[header::HOST], "xn--bcher-kva.example:8080");

@@ -4,17 +4,24 @@
 mod answer;
 mod authority;
 mod body;
+mod credentials;
 mod headers;
+mod metered;
 mod session;
 mod upstream;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 
-use hyper::{server::conn, service::service_fn};
+use hyper::{Request, Response, body::Incoming, server::conn, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
-pub use self::{answer::refused_as_bytes, session::Session};
-use crate::client::Client;
+use self::{answer::Failure, body::Answer};
+pub use self::{
+    answer::refused_as_bytes,
+    metered::Metered,
+    session::{Secure, Session},
+};
+use crate::{caller::Refusal, client::Client};
 
 /// The head of a request: all of it, and its headers.
 const MAX_HEAD: usize = 64 << 10;
@@ -33,9 +40,35 @@ const PING: Duration = Duration::from_mins(1);
 /// Answers a client's requests until it has no more.
 pub async fn serve(session: Session, client: Client, http2: bool) {
     let session = Arc::new(session);
-    let service = service_fn(move |request| {
+    let answer = move |request| {
         let session = session.clone();
-        async move { Ok::<_, Infallible>(session.answer(request).await) }
+        async move { session.answer(request).await }
+    };
+    answer_all(answer, client, http2).await;
+}
+
+/// Tells a client that asks anything that it is refused.
+pub async fn refuse(client: Client, http2: bool, refusal: Refusal) {
+    let failure = Failure::Refused(refusal);
+    answer_all(move |_| ready(failure.answer()), client, http2).await;
+}
+
+/// Tells a client that asks anything that its host cannot be reached, and why.
+pub async fn fail(client: Client, http2: bool, why: String) {
+    let failure = Failure::Unreachable(why);
+    answer_all(move |_| ready(failure.answer()), client, http2).await;
+}
+
+async fn answer_all<A>(
+    answer: impl Fn(Request<Incoming>) -> A + Send + 'static,
+    client: Client,
+    http2: bool,
+) where
+    A: Future<Output = Response<Answer>> + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let answered = answer(request);
+        async move { Ok::<_, Infallible>(answered.await) }
     });
     let io = TokioIo::new(client);
     let served = if http2 {

@@ -1,30 +1,39 @@
 //! The requests of one client connection.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use http_body_util::{Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     body::Incoming,
     header::EXPECT,
+    http::request::Parts,
     upgrade::{self, OnUpgrade},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, sync::Notify, time::timeout};
+use tokio_rustls::client::TlsStream;
 
 use super::{
     answer::Failure,
     authority::{self, Authority, Unclear},
-    body::{Answer, Gate, Leased, Sent},
+    body::{Answer, Gate, Leased, Refused, Sent},
+    credentials::Outgoing,
     headers,
-    upstream::{Metered, Upstreams},
+    metered::Metered,
+    upstream::{Upstreams, Wire},
 };
 use crate::{
+    authority::Alpn,
     caller::{Caller, Grant},
     channel::Operation,
     client::Client,
     dial::Dialer,
     ledger::Tally,
+    name::Name,
     tunnel::{self, Passage},
 };
 
@@ -41,6 +50,17 @@ pub struct Session {
     /// that it speaks to a proxy.
     bound: Option<Authority>,
     upstreams: Upstreams,
+}
+
+/// A host that is reached over TLS, which ends here.
+#[derive(Debug)]
+pub struct Secure {
+    /// Its name.
+    pub host: Name,
+    /// Its port.
+    pub port: u16,
+    /// What it speaks.
+    pub alpn: Alpn,
 }
 
 impl Session {
@@ -64,15 +84,49 @@ impl Session {
             port,
         } = passage;
         let upstreams = Upstreams::default();
-        if let Some((host, grant)) = host
-            && let Err(error) = upstreams.add(host, grant).await
-        {
+        if let Some((host, grant)) = host {
+            let host = Metered::new(host, grant.tally.clone());
+            if let Err(error) = upstreams.add(Wire::Left(host), grant).await {
+                tracing::debug!(%error, "a connection that was made cannot be used");
+            }
+        }
+        Self {
+            caller,
+            dialer,
+            bound: Some(Authority {
+                host: to,
+                port,
+                secure: false,
+            }),
+            upstreams,
+        }
+    }
+
+    /// For a client whose TLS ends here, with the connection to its host.
+    pub async fn secure(
+        caller: Caller,
+        dialer: Dialer,
+        to: Secure,
+        host: (Box<TlsStream<Metered>>, Grant),
+    ) -> Self {
+        let Secure {
+            host: name,
+            port,
+            alpn,
+        } = to;
+        let upstreams = Upstreams::secure(name.clone(), alpn);
+        let (host, grant) = host;
+        if let Err(error) = upstreams.add(Wire::Right(host), grant).await {
             tracing::debug!(%error, "a connection that was made cannot be used");
         }
         Self {
             caller,
             dialer,
-            bound: Some(Authority { host: to, port }),
+            bound: Some(Authority {
+                host: name.into(),
+                port,
+                secure: true,
+            }),
             upstreams,
         }
     }
@@ -92,7 +146,7 @@ impl Session {
         operation: Operation,
         request: &Request<Incoming>,
     ) -> Result<Authority, Failure> {
-        match authority::of_request(request, self.bound.is_some()) {
+        match authority::of_request(request, self.bound.as_ref()) {
             Ok(authority) => Ok(authority),
             Err(Unclear::Malformed(sentence)) => Err(Failure::Malformed(sentence)),
             // In observe mode too: it is unclear where to go.
@@ -106,7 +160,7 @@ impl Session {
     /// Makes a tunnel. The connection comes first: whoever asks reads why there
     /// is none.
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Answer>, Failure> {
-        let Authority { host: to, port } = self.authority(Operation::Connect, &request)?;
+        let Authority { host: to, port, .. } = self.authority(Operation::Connect, &request)?;
         if self.bound.is_some() {
             let rule = "CONNECT on a connection to a host";
             // In observe mode too: a host is no proxy.
@@ -141,8 +195,12 @@ impl Session {
             Some(bound) if *bound != asked => {
                 let rule = format!("a request on a connection to {}:{}", bound.host, bound.port);
                 let host = asked.host.to_string();
-                self.caller
-                    .refuse(Operation::Request, &host, asked.port, rule)?;
+                let operation = Operation::Request;
+                if bound.secure {
+                    // In observe mode too: credentials go to their own host alone.
+                    return Err(self.caller.deny(operation, &host, asked.port, rule).into());
+                }
+                self.caller.refuse(operation, &host, asked.port, rule)?;
                 bound
             }
             _ => &asked,
@@ -153,11 +211,18 @@ impl Session {
         let upgrades =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
         let client = upgrades.then(|| upgrade::on(&mut request));
-        let request = translate(request, &asked);
-        let (response, lease) = self
+        let (request, refused) = self.admit(request, authority)?;
+        let sent = self
             .upstreams
             .send(&self.caller, &self.dialer, &grant, request)
-            .await?;
+            .await;
+        let (response, lease) = sent.map_err(|error| {
+            let refused = refused
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            refused.map_or_else(|| Failure::from(error), Failure::Refused)
+        })?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client = client.ok_or(Failure::Unsupported("the host changed the protocol"))?;
             return Ok(switch(self.caller.clone(), client, response, grant.tally));
@@ -169,12 +234,40 @@ impl Session {
             Either::Right(Leased::new(body, lease)),
         ))
     }
+
+    /// A request as the host may have it, and where it is left why its body broke
+    /// off.
+    fn admit(
+        &self,
+        request: Request<Incoming>,
+        to: &Authority,
+    ) -> Result<(Request<Sent>, Refused), Failure> {
+        let policy = self.caller.sandbox.policy();
+        let outgoing = Outgoing {
+            caller: &self.caller,
+            policy: &policy,
+            to,
+        };
+        let (mut parts, body) = request.into_parts();
+        parts.uri = authority::path(&parts.uri, &parts.method);
+        let admitted = outgoing.admit(&mut parts)?;
+        for used in admitted.uses {
+            self.caller.used(used);
+        }
+        let (parts, body) = translate(parts, body, to).into_parts();
+        let (caller, to) = (self.caller.clone(), to.clone());
+        let object = move |credential: &str| {
+            let rule = format!("the dummy of `{credential}` in a body");
+            let told = caller.refuse(Operation::Request, &to.host.to_string(), to.port, rule);
+            told.err()
+        };
+        let (body, refused) = body.watched(outgoing.search(), Box::new(object));
+        Ok((Request::from_parts(parts, body), refused))
+    }
 }
 
 /// As the host gets it.
-fn translate(request: Request<Incoming>, asked: &Authority) -> Request<Sent> {
-    let (mut parts, body) = request.into_parts();
-    parts.uri = authority::path(&parts.uri, &parts.method);
+fn translate(mut parts: Parts, body: Incoming, asked: &Authority) -> Request<Sent> {
     parts.headers = headers::for_host(&parts.headers, parts.version, asked);
     parts.version = Version::HTTP_11;
     let waits = parts
@@ -210,10 +303,18 @@ fn switch(
         let (Ok(client), Ok(host)) = tokio::join!(client, host) else {
             return;
         };
-        if let Ok(host) = host.downcast::<TokioIo<Metered>>() {
+        if let Ok(host) = host.downcast::<TokioIo<Wire>>() {
             let client = Client::of_upgraded(client);
-            let stream = host.io.into_inner().host;
-            let joined = tunnel::joined(client, stream, &host.read_buf, &tally);
+            let joined = async {
+                match host.io.into_inner() {
+                    Wire::Left(stream) => {
+                        tunnel::joined(client, stream.host, &host.read_buf, &tally).await;
+                    }
+                    Wire::Right(stream) => {
+                        tunnel::joined_secure(client, stream, &host.read_buf).await;
+                    }
+                }
+            };
             caller.alive(joined).await;
         }
     });

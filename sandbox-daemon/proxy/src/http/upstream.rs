@@ -2,34 +2,33 @@
 //! used again for its next requests, never for another's.
 
 use std::{
-    io::{self, IoSlice},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use hyper::{
-    Request, Response,
+    Request, Response, Version,
     body::{Body as _, Incoming},
-    client::conn::http1::{self, SendRequest},
+    client::conn::{TrySendError, http1, http2},
 };
-use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    time::timeout,
-};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
-use super::body::Sent;
+use super::{PING, authority::Authority, body::Sent, headers, metered::Metered};
 use crate::{
+    authority::Alpn,
     caller::{Caller, Grant},
     channel::Operation,
     dial::{DialError, Dialer},
-    ledger::Tally,
+    host::Host,
+    name::Name,
+    tls::{Offer, TlsError},
 };
 
 /// How long a connection may take to be ready for a next request.
@@ -38,14 +37,28 @@ const READY: Duration = Duration::from_millis(100);
 /// Connections that wait for a next request.
 const MAX_IDLE: usize = 32;
 
+/// A connection to a host.
+pub(super) type Wire = Either<Metered, Box<TlsStream<Metered>>>;
+
 /// Connections to hosts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Upstreams(Arc<Mutex<Vec<Idle>>>);
+pub(super) struct Upstreams {
+    idle: Arc<Mutex<Vec<Idle>>>,
+    /// Over TLS, to this host, which speaks that; none: without.
+    secure: Option<(Name, Alpn)>,
+}
 
 #[derive(Debug)]
 struct Idle {
     grant: Grant,
-    sender: SendRequest<Sent>,
+    sender: Sender,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Sent>),
+    /// Which any number of requests use.
+    Http2(http2::SendRequest<Sent>),
 }
 
 /// A connection that is in use.
@@ -63,18 +76,32 @@ pub(super) enum UpstreamError {
     /// There is no connection.
     #[error(transparent)]
     Dial(#[from] DialError),
+    /// Or none over TLS.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// It broke off.
     #[error("the host did not answer: {0}")]
     Broken(#[from] hyper::Error),
+    /// It speaks something else than before.
+    #[error("the host does not speak what it spoke before")]
+    Changed,
 }
 
 impl Upstreams {
+    /// Over TLS, to a host that speaks this.
+    pub(super) fn secure(host: Name, alpn: Alpn) -> Self {
+        Self {
+            idle: Arc::default(),
+            secure: Some((host, alpn)),
+        }
+    }
+
     /// Uses a connection that was made already.
     ///
     /// # Errors
     /// It failed.
-    pub(super) async fn add(&self, host: TcpStream, grant: Grant) -> Result<(), hyper::Error> {
-        let sender = handshake(host, grant.tally.clone()).await?;
+    pub(super) async fn add(&self, wire: Wire, grant: Grant) -> Result<(), hyper::Error> {
+        let sender = self.handshake(wire).await?;
         self.lock().push(Idle { grant, sender });
         Ok(())
     }
@@ -88,12 +115,13 @@ impl Upstreams {
         caller: &Caller,
         dialer: &Dialer,
         grant: &Grant,
-        mut request: Request<Sent>,
-    ) -> Result<(Response<Incoming>, Lease), UpstreamError> {
+        request: Request<Sent>,
+    ) -> Result<(Response<Incoming>, Option<Lease>), UpstreamError> {
         let whole = request.body().whole();
+        let mut request = self.addressed(request, grant);
         while let Some(mut sender) = self.take(grant).await {
             let spare = repeatable(&request);
-            match sender.try_send_request(request).await {
+            match sender.try_send(request).await {
                 Ok(response) => return Ok((response, self.lease(grant, sender, whole))),
                 // The host has closed the connection meanwhile.
                 Err(mut error) => match error.take_message().or(spare) {
@@ -103,24 +131,93 @@ impl Upstreams {
             }
         }
         let host = dialer.dial(caller, Operation::Request, grant).await?;
-        let mut sender = handshake(host, grant.tally.clone()).await?;
-        let response = sender.send_request(request).await?;
+        let wire = self.wire(dialer, host, grant).await?;
+        let mut sender = self.handshake(wire).await?;
+        if let Sender::Http2(sender) = &sender {
+            // Others need not wait for this one's end.
+            let sender = Sender::Http2(sender.clone());
+            self.lock().push(Idle {
+                grant: grant.clone(),
+                sender,
+            });
+        }
+        let sent = sender.try_send(request).await;
+        let response = sent.map_err(TrySendError::into_error)?;
         Ok((response, self.lease(grant, sender, whole)))
     }
 
-    fn lease(&self, grant: &Grant, sender: SendRequest<Sent>, whole: Arc<AtomicBool>) -> Lease {
-        Lease {
+    async fn wire(
+        &self,
+        dialer: &Dialer,
+        host: TcpStream,
+        grant: &Grant,
+    ) -> Result<Wire, UpstreamError> {
+        let metered = Metered::new(host, grant.tally.clone());
+        let Some((name, alpn)) = &self.secure else {
+            return Ok(Either::Left(metered));
+        };
+        let connected = dialer.tls().connect(name, Offer::only(*alpn), metered);
+        let (stream, spoken) = connected.await?;
+        if (spoken == Alpn::Http2) != (*alpn == Alpn::Http2) {
+            return Err(UpstreamError::Changed);
+        }
+        Ok(Either::Right(Box::new(stream)))
+    }
+
+    async fn handshake(&self, wire: Wire) -> Result<Sender, hyper::Error> {
+        let io = TokioIo::new(wire);
+        if matches!(self.secure, Some((_, Alpn::Http2))) {
+            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING)
+                .handshake(io)
+                .await?;
+            tokio::spawn(connection);
+            return Ok(Sender::Http2(sender));
+        }
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .handshake(io)
+            .await?;
+        // It ends with its last sender.
+        tokio::spawn(connection.with_upgrades());
+        Ok(Sender::Http1(sender))
+    }
+
+    /// In the words of what the host speaks.
+    fn addressed(&self, mut request: Request<Sent>, grant: &Grant) -> Request<Sent> {
+        if !matches!(self.secure, Some((_, Alpn::Http2))) {
+            return request;
+        }
+        let Grant { host, port, .. } = grant;
+        let authority = Authority {
+            host: host.clone(),
+            port: *port,
+            secure: true,
+        };
+        let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
+        if let Ok(uri) = format!("https://{}{path}", authority.text()).parse() {
+            *request.uri_mut() = uri;
+        }
+        *request.version_mut() = Version::HTTP_2;
+        headers::for_http2(request.headers_mut());
+        request
+    }
+
+    /// One that goes back when the answer has been read; none: it is there for all.
+    fn lease(&self, grant: &Grant, sender: Sender, whole: Arc<AtomicBool>) -> Option<Lease> {
+        matches!(sender, Sender::Http1(_)).then(|| Lease {
             to: self.clone(),
             idle: Idle {
                 grant: grant.clone(),
                 sender,
             },
             whole,
-        }
+        })
     }
 
     /// One that waits for this very host, under this very rule.
-    async fn take(&self, grant: &Grant) -> Option<SendRequest<Sent>> {
+    async fn take(&self, grant: &Grant) -> Option<Sender> {
         let same = |idle: &Idle| {
             let Grant { host, port, tally } = &idle.grant;
             (host, port) == (&grant.host, &grant.port) && Arc::ptr_eq(tally, &grant.tally)
@@ -129,18 +226,45 @@ impl Upstreams {
             let mut sender = {
                 let mut idle = self.lock();
                 let place = idle.iter().rposition(same)?;
-                idle.swap_remove(place).sender
+                match &idle[place].sender {
+                    Sender::Http2(sender) if !sender.is_closed() => Sender::Http2(sender.clone()),
+                    _ => idle.swap_remove(place).sender,
+                }
             };
             if let Ok(Ok(())) = timeout(READY, sender.ready()).await {
                 return Some(sender);
+            }
+            if let Sender::Http2(_) = sender {
+                // It is busy, or has gone without saying so.
+                self.lock().retain(|idle| !same(idle));
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Sender {
+    async fn ready(&mut self) -> Result<(), hyper::Error> {
+        match self {
+            Self::Http1(sender) => sender.ready().await,
+            Self::Http2(sender) => sender.ready().await,
+        }
+    }
+
+    fn try_send(&mut self, request: Request<Sent>) -> Sending<'_> {
+        match self {
+            Self::Http1(sender) => Box::pin(sender.try_send_request(request)),
+            Self::Http2(sender) => Box::pin(sender.try_send_request(request)),
+        }
+    }
+}
+
+type Sending<'a> = Pin<
+    Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Sent>>>> + Send + 'a>,
+>;
 
 impl Lease {
     /// The answer has been read.
@@ -163,84 +287,17 @@ fn repeatable(request: &Request<Sent>) -> Option<Request<Sent>> {
         let mut again = Request::new(Sent::nothing());
         *again.method_mut() = request.method().clone();
         *again.uri_mut() = request.uri().clone();
+        *again.version_mut() = request.version();
         *again.headers_mut() = request.headers().clone();
         *again.extensions_mut() = request.extensions().clone();
         again
     })
 }
 
-async fn handshake(host: TcpStream, tally: Arc<Tally>) -> Result<SendRequest<Sent>, hyper::Error> {
-    let io = TokioIo::new(Metered { host, tally });
-    let (sender, connection) = http1::Builder::new()
-        .preserve_header_case(true)
-        .handshake(io)
-        .await?;
-    // It ends with its last sender.
-    tokio::spawn(connection.with_upgrades());
-    Ok(sender)
-}
-
-/// A connection to a host whose bytes are counted.
-#[derive(Debug)]
-pub(super) struct Metered {
-    /// The connection.
-    pub(super) host: TcpStream,
-    tally: Arc<Tally>,
-}
-
-impl AsyncRead for Metered {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.host).poll_read(context, buffer))?;
-        let read = buffer.filled().len() - before;
-        self.tally
-            .received
-            .fetch_add(read as u64, Ordering::Relaxed);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Metered {
-    fn sent(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
-        if let Ok(bytes) = written {
-            self.tally.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
-        Poll::Ready(written)
-    }
-}
-
-impl AsyncWrite for Metered {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.host).poll_write(context, bytes));
-        self.sent(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.host).poll_write_vectored(context, slices));
-        self.sent(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.host.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.host).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.host).poll_shutdown(context)
+/// The name of a host that is known by one.
+pub(super) fn named(host: &Host) -> Option<&Name> {
+    match host {
+        Host::Name(name) => Some(name),
+        Host::Address(_) => None,
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     resolver::Resolver,
     serve::{Identify, Server},
     testing::{name, rule},
+    tls::Tls,
     tunnel::Passage,
 };
 
@@ -86,7 +87,7 @@ impl Stage {
         });
         let asked = Arc::new(Mutex::new(None));
         let resolver = Arc::new(Resolver::new("", HOSTS).unwrap());
-        let dialer = Dialer::new(resolver.clone());
+        let dialer = Dialer::new(resolver.clone(), Arc::new(Tls::new().unwrap()));
         let server = Server {
             identify: Known(asked.clone()),
             sandboxes: sandboxes.clone(),

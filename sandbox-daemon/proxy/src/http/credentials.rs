@@ -1,0 +1,377 @@
+//! Credentials in requests: dummies are replaced where they may stand, and refused
+//! everywhere else.
+
+use std::{borrow::Cow, sync::Arc};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hyper::{
+    HeaderMap, Uri,
+    header::{AUTHORIZATION, HeaderName, HeaderValue},
+    http::request::Parts,
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use zeroize::Zeroizing;
+
+use super::{answer::Failure, authority::Authority};
+use crate::{
+    caller::{Caller, Refusal, Use},
+    channel::Operation,
+    covers,
+    credential::{Credential, Scheme, SecretValue},
+    dummies::{self, Dummies, Search},
+    policy::Policy,
+};
+
+/// A request, on its way to a host.
+pub(super) struct Outgoing<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) policy: &'a Policy,
+    pub(super) to: &'a Authority,
+}
+
+/// A request as the host may have it.
+#[derive(Debug, Default)]
+pub(super) struct Admitted {
+    /// What goes with it.
+    pub(super) uses: Vec<Use>,
+    /// Of those, the one of which git's commands have to be looked at.
+    pub(super) git: Option<Arc<Credential>>,
+}
+
+/// What is not a letter, digit or one of these is escaped in a query (RFC 3986,
+/// 2.3).
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+impl Outgoing<'_> {
+    /// Replaces the dummies of a request, and adds what is added without being
+    /// asked for.
+    ///
+    /// # Errors
+    /// It says a dummy where it must not, or brings a credential of its own.
+    pub(super) fn admit(&self, parts: &mut Parts) -> Result<Admitted, Failure> {
+        let credentials = if self.to.secure {
+            self.policy.credentials(&self.to.host, self.to.port)
+        } else {
+            Vec::new()
+        };
+        let said = said(parts, self.policy.dummies());
+        if credentials.is_empty() && said.is_empty() {
+            return Ok(Admitted::default());
+        }
+        let mut covering = Vec::new();
+        for credential in &credentials {
+            if let Some(rule) = self.covers(credential, parts) {
+                covering.push((credential, rule));
+            }
+        }
+        for Said { name, dummy, count } in &said {
+            self.check_dummy(name, dummy, *count, &credentials, &covering, parts)?;
+        }
+        for credential in &credentials {
+            self.check_place(credential, parts)?;
+        }
+        let mut admitted = Admitted::default();
+        let mut taken: Vec<&Scheme> = Vec::new();
+        for (credential, rule) in &covering {
+            let presented = said
+                .iter()
+                .any(|it| credential.dummy.as_deref() == Some(&*it.dummy));
+            let wanted = presented || credential.dummy.is_none();
+            let free = !taken.iter().any(|it| same_place(it, &credential.scheme));
+            // In observe mode a dummy may stand anywhere.
+            if !wanted || !free || (presented && !stands(credential, parts)) {
+                continue;
+            }
+            let Some(secret) = self.caller.secret(&credential.secret) else {
+                let Credential { name, secret, .. } = &***credential;
+                let rule = format!("secret `{secret}` of credential `{name}` is not set");
+                return Err(self.deny(rule).into());
+            };
+            put(credential, &secret, parts);
+            taken.push(&credential.scheme);
+            admitted.uses.push(self.use_of(credential, rule, parts));
+            if credential.git.is_some() {
+                admitted.git = Some(Arc::clone(credential));
+            }
+        }
+        Ok(admitted)
+    }
+
+    /// Of a credential's entries, the one that covers a request.
+    fn covers(&self, credential: &Credential, parts: &Parts) -> Option<String> {
+        let rule = credential.covers(parts.method.as_str(), parts.uri.path())?;
+        if rule != "**" {
+            return Some(rule.to_owned());
+        }
+        let host = super::upstream::named(&self.to.host)?;
+        let mut hosts = credential.hosts.iter();
+        let entry = hosts.find(|it| crate::credential::meets(it, host, self.to.port))?;
+        Some(entry.label.clone())
+    }
+
+    fn check_dummy(
+        &self,
+        name: &str,
+        dummy: &str,
+        count: usize,
+        credentials: &[Arc<Credential>],
+        covering: &[(&Arc<Credential>, String)],
+        parts: &Parts,
+    ) -> Result<(), Refusal> {
+        let its = |it: &&Arc<Credential>| it.dummy.as_deref() == Some(dummy);
+        let covering = covering.iter().map(|(credential, _)| *credential);
+        let wrong = if !self.to.secure {
+            "over plain HTTP"
+        } else if !credentials.iter().any(|it| its(&it)) {
+            "towards another host"
+        } else if count > 1 {
+            "more than once"
+        } else if !covering.clone().any(|it| its(&it)) {
+            "in a request that it does not cover"
+        } else if !covering.filter(its).any(|it| stands(it, parts)) {
+            "outside its place"
+        } else {
+            return Ok(());
+        };
+        self.refuse(format!("the dummy of `{name}` {wrong}"))
+    }
+
+    /// In a credential's place there is nothing but its dummy: who brings another
+    /// key could send what is here to somebody else's account.
+    fn check_place(&self, credential: &Credential, parts: &Parts) -> Result<(), Refusal> {
+        // A dummy that stands where another's place is has been refused, unless
+        // things are only observed.
+        let foreign = |value: &[u8]| {
+            let mut readings = readings(value);
+            !readings.any(|it| self.policy.dummies().find(&it).is_some())
+        };
+        let header = |name: &str| {
+            let mut values = parts.headers.get_all(name).iter();
+            values.any(|value| foreign(value.as_bytes()))
+        };
+        let occupied = match &credential.scheme {
+            Scheme::Bearer | Scheme::Basic { .. } => header(AUTHORIZATION.as_str()),
+            Scheme::Header { name } => header(name),
+            // Some servers take `;` for `&`.
+            Scheme::Query { name } => parameters(&parts.uri, &['&', ';'])
+                .any(|(it, value)| it == name.as_bytes() && foreign(&value)),
+        };
+        if !occupied {
+            return Ok(());
+        }
+        self.refuse(format!("another credential than `{}`", credential.name))
+    }
+
+    fn refuse(&self, rule: String) -> Result<(), Refusal> {
+        let Authority { host, port, .. } = self.to;
+        let told = self
+            .caller
+            .refuse(Operation::Request, &host.to_string(), *port, rule);
+        told.map(drop)
+    }
+
+    fn deny(&self, rule: String) -> Refusal {
+        let Authority { host, port, .. } = self.to;
+        self.caller
+            .deny(Operation::Request, &host.to_string(), *port, rule)
+    }
+
+    fn use_of(&self, credential: &Credential, rule: &str, parts: &Parts) -> Use {
+        Use {
+            credential: credential.name.clone(),
+            rule: rule.into(),
+            host: self.to.host.to_string(),
+            port: self.to.port,
+            method: parts.method.to_string(),
+            path: covers::told(parts.uri.path()),
+            ..Use::default()
+        }
+    }
+
+    /// Looks for dummies in its body; none: there are no dummies.
+    pub(super) fn search(&self) -> Option<Search> {
+        Search::new(self.policy.dummies())
+    }
+}
+
+/// A dummy that a request says.
+struct Said {
+    /// Of the credential.
+    name: String,
+    dummy: String,
+    count: usize,
+}
+
+/// The dummies that the head of a request says, in whatever way.
+fn said(parts: &Parts, dummies: &Dummies) -> Vec<Said> {
+    let mut all: Vec<Said> = Vec::new();
+    if dummies.is_empty() {
+        return all;
+    }
+    let mut add = |text: &[u8]| {
+        for (name, dummy, count) in dummies.count(text) {
+            let dummy = String::from_utf8_lossy(dummy);
+            match all.iter_mut().find(|it| it.dummy == dummy) {
+                Some(known) => known.count += count,
+                None => all.push(Said {
+                    name: name.into(),
+                    dummy: dummy.into(),
+                    count,
+                }),
+            }
+        }
+    };
+    let target = parts.uri.path_and_query().map_or("", |it| it.as_str());
+    add(&dummies::unescaped(target));
+    for value in parts.headers.values() {
+        readings(value.as_bytes()).for_each(|it| add(&it));
+    }
+    all
+}
+
+/// The value of a header as a server may read it: as it is, and its words as base64.
+fn readings(value: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let words = value.split(|byte| b" ,;\"".contains(byte));
+    let decoded = words.filter_map(|word| dummies::decoded(word).map(Cow::Owned));
+    std::iter::once(Cow::Borrowed(value)).chain(decoded)
+}
+
+fn same_place(one: &Scheme, other: &Scheme) -> bool {
+    let header = |scheme: &Scheme| match scheme {
+        Scheme::Bearer | Scheme::Basic { .. } => Some(AUTHORIZATION.as_str().to_owned()),
+        Scheme::Header { name } => Some(name.clone()),
+        Scheme::Query { .. } => None,
+    };
+    match (one, other) {
+        (Scheme::Query { name }, Scheme::Query { name: other }) => name == other,
+        _ => header(one).is_some() && header(one) == header(other),
+    }
+}
+
+/// Whether the dummy of a credential stands in its place.
+fn stands(credential: &Credential, parts: &Parts) -> bool {
+    let Some(dummy) = &credential.dummy else {
+        return false;
+    };
+    match &credential.scheme {
+        Scheme::Bearer | Scheme::Basic { .. } => {
+            let value = only(&parts.headers, &AUTHORIZATION);
+            value.is_some_and(|value| replaced(value, dummy, dummy).is_some())
+        }
+        Scheme::Header { name } => {
+            let name = HeaderName::try_from(name.as_str());
+            let value = name.ok().and_then(|name| only(&parts.headers, &name));
+            value.is_some_and(|value| value == dummy.as_bytes())
+        }
+        Scheme::Query { name } => {
+            let mut values = parameters(&parts.uri, &['&']).filter(|(it, _)| it == name.as_bytes());
+            let first = values.next();
+            values.next().is_none() && first.is_some_and(|(_, it)| it == dummy.as_bytes())
+        }
+    }
+}
+
+/// The value of a header that is there once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.as_bytes())
+}
+
+/// The value of `Authorization` with a secret where it has the dummy: as a token, or
+/// as the name or password of a user; none: it is not there.
+fn replaced(value: &[u8], dummy: &str, secret: &str) -> Option<Zeroizing<String>> {
+    let (scheme, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    let rest = rest.trim();
+    if !scheme.eq_ignore_ascii_case("basic") {
+        let token = ["bearer", "token"]
+            .iter()
+            .any(|it| scheme.eq_ignore_ascii_case(it));
+        return (token && rest == dummy).then(|| Zeroizing::new(format!("{scheme} {secret}")));
+    }
+    let decoded = BASE64_STANDARD.decode(rest).ok()?;
+    let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    let pair = match (user == dummy, password == dummy) {
+        (false, true) => Zeroizing::new(format!("{user}:{secret}")),
+        (true, false) => Zeroizing::new(format!("{secret}:{password}")),
+        _ => return None,
+    };
+    let encoded = Zeroizing::new(BASE64_STANDARD.encode(pair.as_bytes()));
+    Some(Zeroizing::new(format!("{scheme} {}", *encoded)))
+}
+
+/// Puts a secret in its place.
+fn put(credential: &Credential, secret: &SecretValue, parts: &mut Parts) {
+    let dummy = credential.dummy.as_deref();
+    let (name, value) = match &credential.scheme {
+        Scheme::Query { name } => {
+            if let Some(uri) = with_parameter(&parts.uri, name, secret) {
+                parts.uri = uri;
+            }
+            return;
+        }
+        Scheme::Header { name } => {
+            let value = Zeroizing::new(secret.expose().to_owned());
+            (HeaderName::try_from(name.as_str()), value)
+        }
+        Scheme::Bearer | Scheme::Basic { .. } => {
+            let there = parts.headers.get(AUTHORIZATION);
+            let there = there.zip(dummy);
+            let replaced =
+                there.and_then(|(it, dummy)| replaced(it.as_bytes(), dummy, secret.expose()));
+            let value = replaced.unwrap_or_else(|| added(&credential.scheme, secret));
+            (Ok(AUTHORIZATION), value)
+        }
+    };
+    if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(&value)) {
+        // Never into a table of headers that others are compressed by.
+        value.set_sensitive(true);
+        parts.headers.insert(name, value);
+    }
+}
+
+/// The value of `Authorization` where there is none.
+fn added(scheme: &Scheme, secret: &SecretValue) -> Zeroizing<String> {
+    let Scheme::Basic { username } = scheme else {
+        return Zeroizing::new(format!("Bearer {}", secret.expose()));
+    };
+    let pair = Zeroizing::new(format!("{username}:{}", secret.expose()));
+    let encoded = Zeroizing::new(BASE64_STANDARD.encode(pair.as_bytes()));
+    Zeroizing::new(format!("Basic {}", *encoded))
+}
+
+/// The parameters of a query, names and values unescaped.
+fn parameters(uri: &Uri, between: &[char]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let pairs = uri.query().unwrap_or_default().split(between);
+    pairs.map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let unescaped = |text: &str| dummies::unescaped(&text.replace('+', " "));
+        (unescaped(name), unescaped(value))
+    })
+}
+
+/// An address in which a parameter is this secret, in its place or at the end.
+fn with_parameter(uri: &Uri, name: &str, secret: &SecretValue) -> Option<Uri> {
+    let pair = Zeroizing::new(format!(
+        "{}={}",
+        utf8_percent_encode(name, QUERY),
+        utf8_percent_encode(secret.expose(), QUERY)
+    ));
+    let query = uri.query().unwrap_or_default();
+    let mut pairs: Vec<&str> = query.split('&').filter(|it| !it.is_empty()).collect();
+    let is_it = |it: &&str| {
+        let there = it.split_once('=').map_or(*it, |(name, _)| name);
+        dummies::unescaped(there) == name.as_bytes()
+    };
+    match pairs.iter().position(is_it) {
+        Some(place) => pairs[place] = &pair,
+        None => pairs.push(&pair),
+    }
+    let query = Zeroizing::new(pairs.join("&"));
+    let target = Zeroizing::new(format!("{}?{}", uri.path(), *query));
+    target.parse().ok()
+}
