@@ -118,8 +118,8 @@ impl Target<'_> {
         let stream = if let Some(stream) = dialled {
             stream
         } else {
-            let dialler = &passage.dialer;
-            let dialled = dialler.dial(self.caller, Operation::Connect, grant);
+            let dialer = &passage.dialer;
+            let dialled = dialer.dial(self.caller, Operation::Connect, grant);
             dialled.await.map_err(|error| match error {
                 DialError::Refused(refusal) => Broken::Refused(refusal),
                 other => Broken::Dial(other),

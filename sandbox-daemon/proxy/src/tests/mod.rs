@@ -2,6 +2,7 @@
 //! always answers the same.
 
 mod addresses;
+mod credentials;
 mod forward;
 mod http2;
 mod malformed;
