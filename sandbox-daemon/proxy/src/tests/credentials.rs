@@ -1,6 +1,7 @@
 //! Credentials: hosts that speak TLS, clients that believe the proxy.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_rustls::{TlsAcceptor, client::TlsStream as ToHost, server::TlsStream as FromHost};
 
 use super::*;
@@ -166,13 +167,13 @@ async fn a_dummy_is_replaced_in_its_place_and_every_use_is_told() {
         );
         assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
         let uses = scene.uses();
-        let [used] = &uses[..] else {
+        let [only] = &uses[..] else {
             panic!("{uses:?}");
         };
-        assert_eq!((used.credential.as_str(), used.exec), ("github", 8));
-        assert_eq!((used.method.as_str(), used.path.as_str()), ("GET", "/a"));
+        assert_eq!((only.credential.as_str(), only.exec), ("github", 8));
+        assert_eq!((only.method.as_str(), only.path.as_str()), ("GET", "/a"));
         assert_eq!(
-            (used.host.as_str(), used.port),
+            (only.host.as_str(), only.port),
             ("host.test", scene.host.port())
         );
         assert!(!format!("{uses:?}").contains(SECRET));
@@ -183,7 +184,8 @@ async fn a_dummy_is_replaced_in_its_place_and_every_use_is_told() {
 async fn a_dummy_anywhere_else_is_refused_and_nothing_of_it_arrives() {
     let scene = Scene::new(|it| it.methods = vec!["GET".into()]).await;
     let encoded = BASE64_STANDARD.encode(DUMMY);
-    let escaped: String = DUMMY.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let escaped = utf8_percent_encode(DUMMY, NON_ALPHANUMERIC).to_string();
+    assert_ne!(escaped, DUMMY);
     let bearer = format!("authorization: Bearer {DUMMY}\r\n");
     let with = |line: &str| format!("GET / HTTP/1.1\r\nhost: HOST\r\n{line}\r\n");
     let dummy = |wrong: &str| format!("the dummy of `github` {wrong}");
