@@ -15,6 +15,8 @@ fn main() -> Result<()> {
     std::fs::write(out.join("sandbox.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .bytes(".")
+        // What is printed of it is said in `proto.rs`.
+        .skip_debug([".sandbox.v1.SetSecretRequest"])
         .compile_fds(descriptors)?;
     ebpf::build("sandbox-ebpf", "SANDBOXD_EBPF_OBJECT", &out)
 }

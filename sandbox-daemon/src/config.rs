@@ -30,6 +30,8 @@ pub struct Config {
     pub set_files: Vec<PathBuf>,
     /// Below it, `${cache}` of every user and workspace.
     pub cache_directory: PathBuf,
+    /// What outlasts the machine's end: secrets.
+    pub state_directory: PathBuf,
     /// Denials that are kept for `WatchEvents`.
     pub event_buffer: usize,
     /// Refusals of one exec that are told each at once; more are counted.
@@ -82,6 +84,7 @@ impl Default for Config {
             ],
             set_files: vec!["/etc/sandboxd/sets.toml".into()],
             cache_directory: "/var/cache/sandboxd".into(),
+            state_directory: "/var/lib/sandboxd".into(),
             event_buffer: 65_536,
             event_burst: 4096,
             event_rate: 512,
@@ -199,6 +202,10 @@ impl Config {
         if !config.cache_directory.is_absolute() {
             return wrong("cache_directory", "must be an absolute path");
         }
+        let state = &config.state_directory;
+        if !state.is_absolute() || state.parent().is_none() {
+            return wrong("state_directory", "must be an absolute path, and not `/`");
+        }
         let proxy = &config.proxy;
         if proxy.program.file_name().is_none()
             || proxy.program.is_relative() && proxy.program.components().count() != 1
@@ -251,7 +258,7 @@ mod tests {
         let (block, _) = block.split_once("```").unwrap();
         assert_eq!(parse(block).unwrap(), Config::default());
         let keys = block.lines().filter(|line| line.contains(" = ")).count();
-        assert_eq!(keys, 16, "a key is missing");
+        assert_eq!(keys, 17, "a key is missing");
     }
 
     #[test]
@@ -279,6 +286,8 @@ mod tests {
             ("slice = \"a/b\"", "`slice`"),
             ("event_buffer = 0", "`event_buffer`"),
             ("policy_directories = [\"p\"]", "`policy_directories`"),
+            ("state_directory = \"lib\"", "`state_directory`"),
+            ("state_directory = \"/\"", "`state_directory`"),
         ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(key), "{message}");

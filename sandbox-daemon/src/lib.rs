@@ -19,6 +19,7 @@ pub mod launch;
 pub mod policy;
 pub mod proto;
 pub mod sandbox;
+pub mod secrets;
 pub mod selftest;
 #[expect(unsafe_code, reason = "system calls that have no safe wrapper")]
 pub mod sys;

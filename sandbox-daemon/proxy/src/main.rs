@@ -1,10 +1,16 @@
 //! `sandbox-proxy`: started by `sandboxd`, with the channel as its stdin.
 
-use std::{os::fd::AsFd as _, os::unix::net::UnixStream, thread};
+use std::{alloc::System, os::fd::AsFd as _, os::unix::net::UnixStream, thread};
 
 use anyhow::Context as _;
 use sandbox_proxy::{confine, daemon::Daemon};
 use tracing_subscriber::EnvFilter;
+use zeroizing_alloc::ZeroAlloc;
+
+/// Overwrites what is freed: secrets pass through buffers of JSON, HTTP and TLS
+/// that are not this program's to wipe.
+#[global_allocator]
+static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 
 /// More threads than this only get into each other's way.
 const MAX_THREADS: usize = 4;

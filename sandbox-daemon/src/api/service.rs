@@ -11,6 +11,7 @@ use crate::{
     events::{Filter, Since, Subscription},
     proto::{self, run_request, sandboxes_server::Sandboxes, watch_events_response},
     sandbox::{Registry, SandboxError, Share},
+    secrets::Secrets,
 };
 
 /// Messages between an exec and its call; behind them its output blocks.
@@ -219,6 +220,49 @@ impl Sandboxes for Service {
         let id = request.into_inner().sandbox_id;
         let report = self.registry.traffic(&caller, &id).await;
         Ok(Response::new(convert::traffic(report.map_err(status::of)?)))
+    }
+
+    async fn set_secret(
+        &self,
+        request: Request<proto::SetSecretRequest>,
+    ) -> Result<Response<proto::SetSecretResponse>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let proto::SetSecretRequest { name, value, uid } = request.into_inner();
+        // From here on it is wiped; the transport's own buffer, of which the message
+        // is a part, is as soon as it is freed.
+        let value = Secrets::value(value.into());
+        let value = value.map_err(|error| status::of(error.into()))?;
+        let set = self.registry.set_secret(&caller, uid, name, value).await;
+        set.map_err(status::of)?;
+        Ok(Response::new(proto::SetSecretResponse {}))
+    }
+
+    async fn list_secrets(
+        &self,
+        request: Request<proto::ListSecretsRequest>,
+    ) -> Result<Response<proto::ListSecretsResponse>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let uid = request.into_inner().uid;
+        let listed = self.registry.list_secrets(&caller, uid).await;
+        let listed = listed.map_err(status::of)?;
+        let secrets = listed.into_iter().map(|it| proto::Secret {
+            name: it.name,
+            set_time: Some(it.set.into()),
+        });
+        Ok(Response::new(proto::ListSecretsResponse {
+            secrets: secrets.collect(),
+        }))
+    }
+
+    async fn delete_secret(
+        &self,
+        request: Request<proto::DeleteSecretRequest>,
+    ) -> Result<Response<proto::DeleteSecretResponse>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let proto::DeleteSecretRequest { name, uid } = request.into_inner();
+        let deleted = self.registry.delete_secret(&caller, uid, name).await;
+        deleted.map_err(status::of)?;
+        Ok(Response::new(proto::DeleteSecretResponse {}))
     }
 
     async fn validate_policy(

@@ -16,6 +16,7 @@ use crate::{
     policy::Diagnostics,
     proto::ValidatePolicyResponse,
     sandbox::SandboxError,
+    secrets::SecretError,
 };
 
 /// Of every `ErrorInfo`.
@@ -82,7 +83,10 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::Etag { .. } => (Code::Aborted, "ETAG_MISMATCH"),
         SandboxError::RequestReused(_) => (Code::AlreadyExists, "REQUEST_ID_REUSED"),
         SandboxError::InSandbox(_) => (Code::PermissionDenied, "IN_SANDBOX"),
-        SandboxError::Confined(_) => (Code::PermissionDenied, "CALLER_CONFINED"),
+        SandboxError::Secret(error) => secret_kind(error),
+        SandboxError::Confined(_) | SandboxError::ConfinedKeeper(_) => {
+            (Code::PermissionDenied, "CALLER_CONFINED")
+        }
         SandboxError::Peer(PeerError::Account(error)) | SandboxError::Launch(error) => {
             launch_kind(error)
         }
@@ -94,6 +98,16 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::Cgroup(_) => (Code::Internal, "CGROUP_FAILED"),
         SandboxError::Step { .. } => (Code::Internal, "STEP_FAILED"),
         SandboxError::Internal => (Code::Internal, "INTERNAL"),
+    }
+}
+
+fn secret_kind(error: &SecretError) -> (Code, &'static str) {
+    match error {
+        SecretError::Name | SecretError::Value => (Code::InvalidArgument, "SECRET_INVALID"),
+        SecretError::NotFound { .. } => (Code::NotFound, "SECRET_NOT_FOUND"),
+        SecretError::Full { .. } => (Code::ResourceExhausted, "QUOTA_EXCEEDED"),
+        SecretError::Exposed { .. } => (Code::FailedPrecondition, "SECRETS_EXPOSED"),
+        SecretError::Io { .. } => (Code::Internal, "SECRETS_FAILED"),
     }
 }
 
@@ -147,12 +161,32 @@ fn hint(error: &SandboxError) -> Option<String> {
         SandboxError::InSandbox(_) => {
             Some("sandboxes do not nest; run the command as it is".into())
         }
+        SandboxError::ConfinedKeeper(_) => {
+            Some("use a shell of the host's, or have root name the user".into())
+        }
+        SandboxError::Secret(error) => secret_hint(error).map(str::to_owned),
         SandboxError::Confined(_) => Some("`Enroll` places a process that runs already".into()),
         SandboxError::Enroll(EnrollError::Inherited(_)) => {
             Some("close them, or accept them with `allow_inherited`".into())
         }
         _ => None,
     }
+}
+
+fn secret_hint(error: &SecretError) -> Option<&'static str> {
+    Some(match error {
+        SecretError::Name => "the name is what a policy's `secret` says; the value comes apart",
+        SecretError::Value => {
+            "where the value is right, something was added to it, such as a byte order mark"
+        }
+        SecretError::NotFound { .. } => "see `sandbox secret list`",
+        SecretError::Full { .. } => "remove some with `sandbox secret rm`",
+        SecretError::Exposed { .. } => {
+            "who could read them may have; replace the secrets where they are from, then \
+             give the place back to root: directories 0700, files 0600"
+        }
+        SecretError::Io { .. } => return None,
+    })
 }
 
 /// All diagnostics that fit, in a form for programs and in one for terminals.

@@ -2,9 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+use std::{alloc::System, process::ExitCode};
 
 use sandbox_daemon::cli::{self, Exit, args::Command};
+use zeroizing_alloc::ZeroAlloc;
+
+/// Overwrites what is freed: a secret that is set passes through buffers of
+/// HTTP/2 that are not this program's to wipe.
+#[global_allocator]
+static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 
 fn main() -> ExitCode {
     let exit = cli::parse(std::env::args_os()).map_or_else(

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::{
+    alloc::System,
     io::{self, IsTerminal as _},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -12,7 +13,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::{
+    prctl,
+    resource::{Resource, getrlimit, setrlimit},
+};
 use sandbox_daemon::{
     api::{self, Lock, Socket},
     cgroup::{Hierarchy, Slice},
@@ -22,11 +26,18 @@ use sandbox_daemon::{
     events::{Events, Journal},
     kernel::{EventSource, Kernel, Options},
     sandbox::{KernelEnforcer, Registry, new_id},
+    secrets::Secrets,
     selftest, walls,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use zeroizing_alloc::ZeroAlloc;
+
+/// Overwrites what is freed: secrets pass through buffers of HTTP/2 and of JSON
+/// that are not this program's to wipe.
+#[global_allocator]
+static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 
 /// How long clients have to take the last of their streams.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -66,6 +77,9 @@ fn run(config: Option<&Path>) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("sandboxd must run as root\n\nhint: `sudo sandboxd --foreground`");
     }
+    // No core dump has a secret in it. A limit on their size would not do: it does
+    // not bind programs that take them from a pipe, and commands would have it.
+    prctl::set_dumpable(false).context("cannot keep this process's memory to itself")?;
     let lock = Lock::take(&config)?;
     raise_open_files();
     tokio::runtime::Builder::new_multi_thread()
@@ -89,7 +103,8 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     let journal = Journal::new(new_id(), config.event_buffer);
     let events = Arc::new(Events::new(journal));
     let enforcer = Arc::new(KernelEnforcer::new(kernel));
-    let egress = Egress::start(&config.proxy, enforcer.clone(), events.clone());
+    let secrets = Secrets::open(&config.state_directory).context("cannot keep secrets")?;
+    let egress = Egress::start(&config.proxy, enforcer.clone(), secrets, events.clone());
     let egress = egress.context("there is no way out for sandboxes")?;
     let registry = Registry::new(&config, slice, enforcer, egress, events.clone());
     tokio::spawn(read_events(source, events.clone()));

@@ -31,6 +31,7 @@ use crate::{
     events::Events,
     policy::{Mode, NetworkMode, Policy},
     sandbox::{EnforceError, Enforcer},
+    secrets::Secrets,
 };
 
 /// How long the proxy may take to do what it is told, or to come back.
@@ -59,6 +60,7 @@ pub enum EgressError {
 /// The proxy, and all that is known of the traffic of sandboxes.
 pub struct Egress {
     events: Arc<Events>,
+    secrets: Arc<Secrets>,
     inner: Mutex<Inner>,
     up: watch::Sender<bool>,
 }
@@ -92,9 +94,10 @@ pub struct Identity {
 impl Egress {
     /// No proxy, and why.
     #[must_use]
-    pub fn none(events: Arc<Events>, why: &str) -> Arc<Self> {
+    pub fn none(secrets: Arc<Secrets>, events: Arc<Events>, why: &str) -> Arc<Self> {
         Arc::new(Self {
             events,
+            secrets,
             inner: Mutex::new(Inner {
                 proxy: Err(why.into()),
                 sandboxes: HashMap::new(),
@@ -115,14 +118,21 @@ impl Egress {
     pub fn start(
         settings: &ProxySettings,
         enforcer: Arc<dyn Enforcer>,
+        secrets: Arc<Secrets>,
         events: Arc<Events>,
     ) -> Result<Arc<Self>, EgressError> {
-        let egress = Self::none(events, "it is being started");
+        let egress = Self::none(secrets, events, "it is being started");
         let sockets = entrances::Sockets::open().map_err(EgressError::Sockets)?;
         let keeper = process::Keeper::new(settings, sockets, enforcer)?;
         let kept = egress.clone();
         tokio::spawn(async move { keeper.keep(&kept).await });
         Ok(egress)
+    }
+
+    /// What policies name, and requests get on their way out.
+    #[must_use]
+    pub fn secrets(&self) -> &Arc<Secrets> {
+        &self.secrets
     }
 
     /// Lets a sandbox reach what its policy says. When it returns, every later

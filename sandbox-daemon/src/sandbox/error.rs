@@ -8,6 +8,7 @@ use crate::{
     egress::EgressError,
     launch::{EnrollError, LaunchError, PeerError},
     policy::Diagnostics,
+    secrets::SecretError,
 };
 
 /// Why a request about a sandbox was not carried out.
@@ -81,6 +82,12 @@ pub enum SandboxError {
     /// The caller may not start commands on the host.
     #[error("the caller is confined itself ({0}) and may not run commands outside of that")]
     Confined(String),
+    /// The caller may not say what is added to others' requests.
+    #[error("the caller is confined itself ({0}) and may not change secrets")]
+    ConfinedKeeper(String),
+    /// Secrets.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The calling process.
     #[error(transparent)]
     Peer(#[from] PeerError),

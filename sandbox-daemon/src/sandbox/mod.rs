@@ -14,6 +14,7 @@ mod registry;
 mod run;
 #[expect(clippy::module_inception, reason = "it is the noun")]
 mod sandbox;
+mod secrets;
 mod shelf;
 mod spawn;
 mod spec;

@@ -1,6 +1,11 @@
 //! A daemon that only answers: what `run` does depends on the command's name.
 
-use std::{collections::HashMap, future::Future, pin::Pin};
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
 
 use prost::Message as _;
 use prost_types::Any;
@@ -34,9 +39,13 @@ impl Fake {
         context.host = format!("unix://{}", socket.display());
         let runtime = Runtime::new().unwrap();
         let (told, closed) = std::sync::mpsc::channel();
+        let service = Service {
+            told,
+            secrets: Secrets::default(),
+        };
         let listener = runtime.block_on(async { UnixListener::bind(&socket).unwrap() });
         let server = tonic::transport::Server::builder()
-            .add_service(SandboxesServer::new(Service { told }))
+            .add_service(SandboxesServer::new(service))
             .serve_with_incoming(UnixListenerStream::new(listener));
         runtime.spawn(server);
         Self {
@@ -49,7 +58,10 @@ impl Fake {
 
 struct Service {
     told: std::sync::mpsc::Sender<&'static str>,
+    secrets: Secrets,
 }
+
+type Secrets = Arc<Mutex<Vec<(String, Vec<u8>, Option<u32>)>>>;
 
 type Answers = mpsc::Sender<Result<RunResponse, Status>>;
 type Scene = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -361,6 +373,42 @@ impl Sandboxes for Service {
             unused_rules: vec!["pypi.org".into()],
             never_refused: true,
         }))
+    }
+
+    async fn set_secret(
+        &self,
+        request: Request<proto::SetSecretRequest>,
+    ) -> Result<Response<proto::SetSecretResponse>, Status> {
+        let request = request.into_inner();
+        let kept = (request.name, request.value.to_vec(), request.uid);
+        self.secrets.lock().unwrap().push(kept);
+        Ok(Response::new(proto::SetSecretResponse {}))
+    }
+
+    async fn list_secrets(
+        &self,
+        _: Request<proto::ListSecretsRequest>,
+    ) -> Result<Response<proto::ListSecretsResponse>, Status> {
+        let secret = proto::Secret {
+            name: "github".into(),
+            set_time: Some(prost_types::Timestamp {
+                seconds: 1_700_000_000,
+                nanos: 5,
+            }),
+        };
+        Ok(Response::new(proto::ListSecretsResponse {
+            secrets: vec![secret],
+        }))
+    }
+
+    async fn delete_secret(
+        &self,
+        request: Request<proto::DeleteSecretRequest>,
+    ) -> Result<Response<proto::DeleteSecretResponse>, Status> {
+        match request.into_inner().name.as_str() {
+            "github" | "npm" => Ok(Response::new(proto::DeleteSecretResponse {})),
+            _ => Err(reason(Code::NotFound, "SECRET_NOT_FOUND")),
+        }
     }
 
     async fn validate_policy(

@@ -19,6 +19,7 @@ use sandbox_daemon::{
     egress::Egress,
     events::{Events, Journal},
     sandbox::Registry,
+    secrets::Secrets,
 };
 use tokio::sync::oneshot;
 
@@ -73,6 +74,7 @@ impl Daemon {
             policy_directories: vec![home.path().join("policies")],
             set_files: vec![],
             cache_directory: home.path().join("cache"),
+            state_directory: home.path().join("state"),
             proxy: ProxySettings {
                 program: settings.programs.join("sandbox-proxy"),
                 resolv_conf: file("resolv.conf", &settings.resolv_conf),
@@ -97,7 +99,9 @@ impl Daemon {
                 let wall = NetworkWall::raise(&slice).unwrap();
                 let events = Arc::new(Events::new(Journal::new("epoch".into(), 65_536)));
                 wall.tell(events.clone());
-                let egress = Egress::start(&config.proxy, wall.clone(), events.clone()).unwrap();
+                let secrets = Secrets::open(&config.state_directory).unwrap();
+                let egress =
+                    Egress::start(&config.proxy, wall.clone(), secrets, events.clone()).unwrap();
                 let raised = wall.clone();
                 let folding = events.clone();
                 tokio::spawn(async move { folding.close_windows().await });

@@ -27,6 +27,7 @@ use sandbox_daemon::{
         sandboxes_client::SandboxesClient, start,
     },
     sandbox::{EnforceError, Enforcer, EnforcerState, FlowMaps, Installation, Installed, Registry},
+    secrets::Secrets,
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::ReceiverStream;
@@ -156,6 +157,7 @@ impl Daemon {
             policy_directories: vec![policies],
             set_files: vec![],
             cache_directory: home.path().join("cache"),
+            state_directory: home.path().join("state"),
             ..Config::default()
         };
         adjust(&mut config);
@@ -166,7 +168,8 @@ impl Daemon {
             "epoch".into(),
             config.event_buffer,
         )));
-        let egress = Egress::none(events.clone(), "there are no kernel programs");
+        let secrets = Secrets::open(&config.state_directory).unwrap();
+        let egress = Egress::none(secrets, events.clone(), "there are no kernel programs");
         let registry = Registry::new(&config, slice, told.clone(), egress, events.clone());
         let lock = Lock::take(&config).unwrap();
         let socket = Socket::bind(&config, lock).unwrap();
@@ -250,7 +253,8 @@ impl Daemon {
             "next".into(),
             config.event_buffer,
         )));
-        let egress = Egress::none(events.clone(), "there are no kernel programs");
+        let secrets = Secrets::open(&config.state_directory).unwrap();
+        let egress = Egress::none(secrets, events.clone(), "there are no kernel programs");
         let registry = Registry::new(&config, slice, told.clone(), egress, events.clone());
         registry.recover().await.unwrap();
         (self.told, self.events, self.registry) = (told, events, registry);

@@ -13,5 +13,6 @@ mod enroll;
 mod launch;
 mod peer;
 mod run;
+mod secrets;
 mod support;
 mod view;

@@ -1,0 +1,246 @@
+//! Secrets through the API: whose they are, who may change them, and that nothing
+//! ever gives a value back.
+
+use std::{
+    fs,
+    os::unix::{fs::chown, process::CommandExt as _},
+    process::{Child, Command},
+    sync::Arc,
+};
+
+use sandbox_daemon::{
+    launch::Peer,
+    proto::{DeleteSecretRequest, ListSecretsRequest, SetSecretRequest},
+    sandbox::{Caller, SandboxError},
+    secrets::{SecretError, Secrets},
+};
+use tonic::{Code, Status};
+
+use crate::{
+    daemon::{Daemon, reason},
+    support::{OTHER, USER},
+};
+
+const VALUE: &str = "ghp_n0t-to-be-seen";
+
+/// Root's, by its client.
+async fn set(daemon: &Daemon, uid: Option<u32>, name: &str, value: &str) -> Result<(), Status> {
+    let request = SetSecretRequest {
+        name: name.into(),
+        value: value.to_owned().into(),
+        uid,
+    };
+    daemon.client.clone().set_secret(request).await.map(|_| ())
+}
+
+async fn names(daemon: &Daemon, uid: Option<u32>) -> Vec<String> {
+    let request = ListSecretsRequest { uid };
+    let mut client = daemon.client.clone();
+    let listed = client.list_secrets(request).await.unwrap().into_inner();
+    assert!(!format!("{listed:?}").contains(VALUE));
+    listed.secrets.into_iter().map(|it| it.name).collect()
+}
+
+async fn delete(daemon: &Daemon, uid: Option<u32>, name: &str) -> Result<(), Status> {
+    let name = name.to_owned();
+    let mut client = daemon.client.clone();
+    let deleted = client.delete_secret(DeleteSecretRequest { name, uid });
+    deleted.await.map(|_| ())
+}
+
+/// A process of a user, as the daemon knows callers.
+struct Process {
+    child: Child,
+    caller: Caller,
+}
+
+impl Process {
+    fn of(uid: u32, adjust: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").uid(uid).gid(uid);
+        adjust(&mut command);
+        let child = command.spawn().unwrap();
+        let peer = Peer::of_process(child.id(), uid, uid).unwrap();
+        let caller = Caller {
+            uid,
+            peer: Some(Arc::new(peer)),
+        };
+        Self { child, caller }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_request_that_is_printed_does_not_show_the_value() {
+    let request = SetSecretRequest {
+        name: "github".into(),
+        value: VALUE.into(),
+        uid: None,
+    };
+    let printed = format!("{request:?}");
+    assert!(printed.contains("github") && !printed.contains(VALUE));
+    // Bytes as numbers are no better.
+    assert!(!printed.contains("103"), "{printed}");
+}
+
+#[tokio::test]
+async fn a_secret_is_set_listed_rotated_and_removed() {
+    let daemon = Daemon::start().await;
+    let mut changes = daemon.registry.secrets().changes();
+    assert!(names(&daemon, None).await.is_empty());
+    set(&daemon, None, "github", VALUE).await.unwrap();
+    set(&daemon, None, "npm", "another").await.unwrap();
+    assert_eq!(names(&daemon, None).await, ["github", "npm"]);
+    let kept = |name| daemon.registry.secrets().get(0, name).unwrap();
+    assert_eq!(kept("github").unwrap().expose(), VALUE);
+    set(&daemon, None, "github", "rotated").await.unwrap();
+    assert_eq!(kept("github").unwrap().expose(), "rotated");
+    delete(&daemon, None, "github").await.unwrap();
+    assert!(kept("github").is_none());
+    assert_eq!(names(&daemon, None).await, ["npm"]);
+    let missing = delete(&daemon, None, "github").await.unwrap_err();
+    assert_eq!(
+        (missing.code(), reason(&missing).as_str()),
+        (Code::NotFound, "SECRET_NOT_FOUND")
+    );
+    let told: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok())
+        .map(|changed| changed.name)
+        .collect();
+    assert_eq!(told, ["github", "npm", "github", "github"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_refused_in_words_without_the_value() {
+    let daemon = Daemon::start().await;
+    let broken = format!("{VALUE}\n");
+    for (name, value) in [
+        ("github", broken.as_str()),
+        ("", VALUE),
+        (VALUE_NAME, VALUE),
+    ] {
+        let status = set(&daemon, None, name, value).await.unwrap_err();
+        assert_eq!(
+            (status.code(), reason(&status).as_str()),
+            (Code::InvalidArgument, "SECRET_INVALID")
+        );
+        let said = format!("{status:?}");
+        assert!(!said.contains("n0t-to-be-seen"), "{said}");
+    }
+    assert!(names(&daemon, None).await.is_empty());
+}
+
+/// Somebody has mixed up the two.
+const VALUE_NAME: &str = "github=ghp_n0t-to-be-seen";
+
+#[tokio::test]
+async fn another_users_secrets_are_neither_seen_nor_removed_and_root_names_users() {
+    let daemon = Daemon::start().await;
+    set(&daemon, Some(USER), "npm", VALUE).await.unwrap();
+    assert_eq!(names(&daemon, Some(USER)).await, ["npm"]);
+    assert!(names(&daemon, None).await.is_empty());
+    let registry = &daemon.registry;
+    let other = Process::of(OTHER, |_| {});
+    let listed = registry.list_secrets(&other.caller, None).await.unwrap();
+    assert!(listed.is_empty());
+    let listed = registry.list_secrets(&other.caller, Some(USER)).await;
+    assert!(matches!(listed, Err(SandboxError::ForeignUid(USER))));
+    let name = || "npm".to_owned();
+    let deleted = registry.delete_secret(&other.caller, None, name()).await;
+    assert!(matches!(
+        deleted,
+        Err(SandboxError::Secret(SecretError::NotFound {
+            uid: OTHER,
+            ..
+        }))
+    ));
+    let deleted = registry.delete_secret(&other.caller, Some(USER), name());
+    assert!(matches!(deleted.await, Err(SandboxError::ForeignUid(USER))));
+    let value = Secrets::value(b"theirs".to_vec()).unwrap();
+    let set = registry.set_secret(&other.caller, Some(USER), name(), value);
+    assert!(matches!(set.await, Err(SandboxError::ForeignUid(USER))));
+    let kept = registry.secrets().get(USER, "npm").unwrap().unwrap();
+    assert_eq!(kept.expose(), VALUE);
+    // Control: the user itself may.
+    let own = Process::of(USER, |_| {});
+    registry
+        .delete_secret(&own.caller, None, name())
+        .await
+        .unwrap();
+    assert!(names(&daemon, Some(USER)).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_confined_caller_changes_no_secret() {
+    let daemon = Daemon::start().await;
+    set(&daemon, Some(USER), "npm", VALUE).await.unwrap();
+    for wrapper in [
+        &["setpriv", "--no-new-privs"][..],
+        &["unshare", "--user", "--map-root-user"],
+        &["unshare", "--mount"],
+    ] {
+        let script = format!("exec {} sleep 1000", wrapper.join(" "));
+        let uid = if wrapper[1] == "--mount" { 0 } else { USER };
+        let mut child = Command::new("sh");
+        child.args(["-c", &script]).uid(uid).gid(uid);
+        let child = child.spawn().unwrap();
+        let settled = crate::support::wait_until(|| {
+            let comm = fs::read_to_string(format!("/proc/{}/comm", child.id()));
+            comm.is_ok_and(|comm| comm == "sleep\n")
+        });
+        assert!(settled, "{wrapper:?}");
+        let peer = Peer::of_process(child.id(), uid, uid).unwrap();
+        let confined = Process {
+            child,
+            caller: Caller {
+                uid,
+                peer: Some(Arc::new(peer)),
+            },
+        };
+        let registry = &daemon.registry;
+        let value = Secrets::value(b"theirs".to_vec()).unwrap();
+        let uid = Some(USER);
+        let set = registry.set_secret(&confined.caller, uid, "npm".into(), value);
+        assert!(
+            matches!(set.await, Err(SandboxError::ConfinedKeeper(_))),
+            "{wrapper:?}"
+        );
+        let deleted = registry.delete_secret(&confined.caller, uid, "npm".into());
+        assert!(
+            matches!(deleted.await, Err(SandboxError::ConfinedKeeper(_))),
+            "{wrapper:?}"
+        );
+    }
+    let kept = daemon.registry.secrets().get(USER, "npm").unwrap();
+    assert_eq!(kept.unwrap().expose(), VALUE);
+}
+
+#[tokio::test]
+async fn what_is_not_roots_is_not_used() {
+    let daemon = Daemon::start().await;
+    set(&daemon, None, "npm", VALUE).await.unwrap();
+    let secrets = daemon.registry.secrets();
+    let file = secrets.state().join("secrets/0/npm");
+    chown(&file, Some(USER), None).unwrap();
+    let error = secrets.get(0, "npm").unwrap_err();
+    assert!(matches!(error, SecretError::Exposed { .. }), "{error}");
+    // A new value is a new file.
+    set(&daemon, None, "npm", VALUE).await.unwrap();
+    assert!(secrets.get(0, "npm").unwrap().is_some());
+
+    chown(secrets.state().join("secrets/0"), Some(USER), None).unwrap();
+    let status = set(&daemon, None, "npm", VALUE).await.unwrap_err();
+    assert_eq!(reason(&status), "SECRETS_EXPOSED");
+    assert!(!format!("{status:?}").contains(VALUE));
+    chown(secrets.state().join("secrets/0"), Some(0), None).unwrap();
+
+    chown(secrets.state(), Some(USER), None).unwrap();
+    assert!(Secrets::open(secrets.state()).is_err());
+    let status = set(&daemon, None, "npm", VALUE).await.unwrap_err();
+    assert_eq!(reason(&status), "SECRETS_EXPOSED");
+}
