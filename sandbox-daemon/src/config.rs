@@ -57,6 +57,9 @@ pub struct ProxySettings {
     pub resolv_conf: PathBuf,
     /// Names that need no server.
     pub hosts: PathBuf,
+    /// Files of certificates, PEM, that are believed beside the system's: by
+    /// programs inside, and where credentials are added.
+    pub roots: Vec<PathBuf>,
 }
 
 /// What one user may have at a time. Root is bound by them too.
@@ -101,6 +104,7 @@ impl Default for ProxySettings {
             user: "sandbox-proxy".into(),
             resolv_conf: "/etc/resolv.conf".into(),
             hosts: "/etc/hosts".into(),
+            roots: vec![],
         }
     }
 }
@@ -212,7 +216,7 @@ impl Config {
         {
             return wrong("proxy.program", "must be a name or an absolute path");
         }
-        if !absolute(&[proxy.resolv_conf.clone(), proxy.hosts.clone()]) {
+        if !absolute(&[proxy.resolv_conf.clone(), proxy.hosts.clone()]) || !absolute(&proxy.roots) {
             return wrong("proxy", "must have absolute paths");
         }
         let slice = &config.slice;
@@ -258,7 +262,7 @@ mod tests {
         let (block, _) = block.split_once("```").unwrap();
         assert_eq!(parse(block).unwrap(), Config::default());
         let keys = block.lines().filter(|line| line.contains(" = ")).count();
-        assert_eq!(keys, 17, "a key is missing");
+        assert_eq!(keys, 18, "a key is missing");
     }
 
     #[test]

@@ -95,6 +95,7 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::ShuttingDown => (Code::Unavailable, "SHUTTING_DOWN"),
         SandboxError::Enforce(_) => (Code::FailedPrecondition, "POLICY_NOT_ENFORCED"),
         SandboxError::Egress(_) => (Code::Unavailable, "PROXY_UNAVAILABLE"),
+        SandboxError::Credential(_) => (Code::FailedPrecondition, "CREDENTIAL_UNUSABLE"),
         SandboxError::Cgroup(_) => (Code::Internal, "CGROUP_FAILED"),
         SandboxError::Step { .. } => (Code::Internal, "STEP_FAILED"),
         SandboxError::Internal => (Code::Internal, "INTERNAL"),

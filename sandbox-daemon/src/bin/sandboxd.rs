@@ -104,7 +104,7 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     let events = Arc::new(Events::new(journal));
     let enforcer = Arc::new(KernelEnforcer::new(kernel));
     let secrets = Secrets::open(&config.state_directory).context("cannot keep secrets")?;
-    let egress = Egress::start(&config.proxy, enforcer.clone(), secrets, events.clone());
+    let egress = Egress::start(&config, enforcer.clone(), secrets, events.clone());
     let egress = egress.context("there is no way out for sandboxes")?;
     let registry = Registry::new(&config, slice, enforcer, egress, events.clone());
     tokio::spawn(read_events(source, events.clone()));

@@ -4,9 +4,12 @@
 //! The daemon holds the sockets, so nobody else gets their ports while it lives;
 //! the kernel's programs compare their cookies in case it does not.
 
+mod credentials;
+mod dummy;
 mod entrances;
 mod process;
 mod report;
+mod trust;
 mod variables;
 
 use std::{
@@ -17,6 +20,8 @@ use std::{
     time::Duration,
 };
 
+pub use credentials::Environment;
+use credentials::{Dummies, with_dummies};
 use report::Table;
 pub use report::{Report, Row};
 use sandbox_proxy::{
@@ -24,14 +29,15 @@ use sandbox_proxy::{
     synthetic::FIRST_ADDRESSES,
 };
 use tokio::sync::{mpsc, oneshot, watch};
+use trust::Trust;
 pub use variables::variables;
 
 use crate::{
-    config::ProxySettings,
+    config::Config,
     events::Events,
     policy::{Mode, NetworkMode, Policy},
     sandbox::{EnforceError, Enforcer},
-    secrets::Secrets,
+    secrets::{SecretError, Secrets},
 };
 
 /// How long the proxy may take to do what it is told, or to come back.
@@ -52,6 +58,35 @@ pub enum EgressError {
     /// Its sockets.
     #[error("cannot open the proxy's sockets")]
     Sockets(#[source] io::Error),
+    /// The files of authorities.
+    #[error("cannot write whose certificates programs believe")]
+    Trust(#[source] io::Error),
+    /// A secret cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// A policy names a secret that is not there.
+    #[error(
+        "secret `{secret}` of credential `{credential}` is not set: `sandbox secret set {secret}`"
+    )]
+    Unset {
+        /// Of the policy.
+        credential: String,
+        /// Its secret.
+        secret: String,
+    },
+    /// A dummy of it would be found in ordinary text.
+    #[error(
+        "secret `{secret}` is too short for a dummy that is told from other text: \
+         leave `env = \"{env}\"` out of credential `{credential}`"
+    )]
+    TooShort {
+        /// Of the policy.
+        credential: String,
+        /// Its secret.
+        secret: String,
+        /// The variable.
+        env: String,
+    },
     /// The kernel.
     #[error(transparent)]
     Enforce(#[from] EnforceError),
@@ -61,6 +96,8 @@ pub enum EgressError {
 pub struct Egress {
     events: Arc<Events>,
     secrets: Arc<Secrets>,
+    /// None: there is no proxy whose certificates anybody could believe.
+    trust: Option<Trust>,
     inner: Mutex<Inner>,
     up: watch::Sender<bool>,
 }
@@ -79,6 +116,7 @@ struct Inner {
 struct Entry {
     identity: Identity,
     policy: SandboxPolicy,
+    dummies: Dummies,
     table: Table,
 }
 
@@ -95,9 +133,19 @@ impl Egress {
     /// No proxy, and why.
     #[must_use]
     pub fn none(secrets: Arc<Secrets>, events: Arc<Events>, why: &str) -> Arc<Self> {
+        Self::new(secrets, events, None, why)
+    }
+
+    fn new(
+        secrets: Arc<Secrets>,
+        events: Arc<Events>,
+        trust: Option<Trust>,
+        why: &str,
+    ) -> Arc<Self> {
         Arc::new(Self {
             events,
             secrets,
+            trust,
             inner: Mutex::new(Inner {
                 proxy: Err(why.into()),
                 sandboxes: HashMap::new(),
@@ -113,17 +161,19 @@ impl Egress {
     /// one that dies is started again.
     ///
     /// # Errors
-    /// The sockets, or the kernel's maps. A proxy that cannot be started is told
-    /// to whoever needs it.
+    /// The sockets, files of authorities, or the kernel's maps. A proxy that cannot
+    /// be started is told to whoever needs it.
     pub fn start(
-        settings: &ProxySettings,
+        config: &Config,
         enforcer: Arc<dyn Enforcer>,
         secrets: Arc<Secrets>,
         events: Arc<Events>,
     ) -> Result<Arc<Self>, EgressError> {
-        let egress = Self::none(secrets, events, "it is being started");
+        let directory = config.runtime_directory().join("trust");
+        let trust = Trust::new(directory, &config.proxy.roots).map_err(EgressError::Trust)?;
+        let egress = Self::new(secrets, events, Some(trust), "it is being started");
         let sockets = entrances::Sockets::open().map_err(EgressError::Sockets)?;
-        let keeper = process::Keeper::new(settings, sockets, enforcer)?;
+        let keeper = process::Keeper::new(&config.proxy, sockets, enforcer)?;
         let kept = egress.clone();
         tokio::spawn(async move { keeper.keep(&kept).await });
         Ok(egress)
@@ -151,7 +201,13 @@ impl Egress {
         if policy.network.mode != NetworkMode::Proxy && !known {
             return Ok(());
         }
-        let message = {
+        let earlier = {
+            let inner = self.lock();
+            let entry = inner.sandboxes.get(&cgroup);
+            entry.map_or_else(Dummies::new, |entry| entry.dummies.clone())
+        };
+        let dummies = self.dummies(identity.uid, policy, &earlier)?;
+        let policy = {
             let mut inner = self.lock();
             let entry = inner.sandboxes.entry(cgroup).or_insert_with(|| Entry {
                 identity: identity.clone(),
@@ -159,13 +215,25 @@ impl Egress {
                     first_address: getrandom::u32().unwrap_or_default() % FIRST_ADDRESSES,
                     ..SandboxPolicy::default()
                 },
+                dummies: Dummies::new(),
                 table: Table::default(),
             });
-            let earlier = &entry.policy;
-            entry.policy = translate(policy, cgroup, generation, earlier);
-            ToProxy::Policy(Box::new(entry.policy.clone()))
+            entry.dummies = dummies;
+            entry.policy = SandboxPolicy {
+                sandbox: cgroup,
+                generation,
+                uid: entry.identity.uid,
+                credentials: with_dummies(policy, &entry.dummies),
+                ..translate(policy, &entry.policy)
+            };
+            entry.policy.clone()
         };
-        match self.told(message) {
+        let messages = || {
+            let mut messages = self.secrets_of(&policy)?;
+            messages.push(ToProxy::Policy(Box::new(policy.clone())));
+            Ok(messages)
+        };
+        match self.told(messages) {
             Ok(()) => Ok(()),
             Err(error) => {
                 if !known {
@@ -185,6 +253,13 @@ impl Egress {
         if let Ok(proxy) = &inner.proxy {
             // One that is away forgets by itself.
             let _ = proxy.send(ToProxy::Forget { sandbox: cgroup });
+            for (uid, name) in inner.unused(&entry.policy) {
+                let value = None;
+                let _ = proxy.send(ToProxy::Secret { uid, name, value });
+            }
+        }
+        if let Some(trust) = &self.trust {
+            trust.forget(&entry.identity.id);
         }
         if inner.ended.len() == MAX_ENDED {
             inner.ended.pop_front();
@@ -217,13 +292,19 @@ impl Egress {
         Some((found.identity.clone(), found.table.report(&found.policy)))
     }
 
-    /// Tells the proxy something, and waits until it is in force.
-    fn told(&self, message: ToProxy) -> Result<(), EgressError> {
+    /// Tells the proxy something, and waits until it is in force. What is told is
+    /// found out when nobody else tells anything, so that the last value is the last.
+    fn told(
+        &self,
+        messages: impl FnOnce() -> Result<Vec<ToProxy>, EgressError>,
+    ) -> Result<(), EgressError> {
         self.wait_until_up()?;
         let done = {
             let mut inner = self.lock();
             let proxy = inner.proxy.clone().map_err(EgressError::Away)?;
-            let _ = proxy.send(message);
+            for message in messages()? {
+                let _ = proxy.send(message);
+            }
             inner.sync_on(&proxy)
         };
         let runtime = tokio::runtime::Handle::current();
@@ -260,6 +341,17 @@ impl Egress {
 }
 
 impl Inner {
+    /// The secrets of a sandbox that is gone which no other one has.
+    fn unused(&self, gone: &SandboxPolicy) -> Vec<(u32, String)> {
+        let unused = |name: &str| {
+            let mut entries = self.sandboxes.values();
+            !entries.any(|entry| credentials::names(&entry.policy, gone.uid, name))
+        };
+        let named = gone.credentials.iter().map(|it| it.secret.clone());
+        let unused = named.filter(|name| unused(name));
+        unused.map(|name| (gone.uid, name)).collect()
+    }
+
     fn sync_on(&mut self, proxy: &mpsc::UnboundedSender<ToProxy>) -> oneshot::Receiver<()> {
         self.serial += 1;
         let serial = self.serial;
@@ -271,19 +363,12 @@ impl Inner {
     }
 }
 
-/// What the proxy needs of a policy. One whose mode is another has no way out by
-/// it any more.
-fn translate(
-    policy: &Policy,
-    sandbox: u64,
-    generation: u32,
-    earlier: &SandboxPolicy,
-) -> SandboxPolicy {
+/// What the proxy needs of a policy, but for its credentials. One whose mode is
+/// another has no way out by it any more.
+fn translate(policy: &Policy, earlier: &SandboxPolicy) -> SandboxPolicy {
     let network = &policy.network;
     let proxied = network.mode == NetworkMode::Proxy;
     SandboxPolicy {
-        sandbox,
-        generation,
         observe: policy.mode == Mode::Observe,
         allow: if proxied {
             network.allow.clone()
@@ -298,6 +383,7 @@ fn translate(
             .collect(),
         names: earlier.names.clone(),
         first_address: earlier.first_address,
+        untouched: policy.untouched.clone(),
         ..SandboxPolicy::default()
     }
 }

@@ -104,10 +104,17 @@ impl Keeper {
             .await
             .map_err(|error| told("tell it of name servers", error))?;
         let ready = channel::read::<FromProxy>(&mut reader);
-        match tokio::time::timeout(PATIENCE, ready).await {
-            Ok(Ok(Some(FromProxy::Ready { .. }))) => {}
+        let authority = match tokio::time::timeout(PATIENCE, ready).await {
+            Ok(Ok(Some(FromProxy::Ready { authority }))) => authority,
             Ok(_) => return Err(died(&mut child).await),
             Err(_) => return Err("it was never ready".into()),
+        };
+        if let Some(trust) = &egress.trust {
+            trust
+                .replace_authority(&authority)
+                .map_err(|error| told("write whose certificates programs believe", error))?;
+            let pem = trust.roots().to_owned();
+            let _ = messages.send(ToProxy::Roots { pem });
         }
         egress.begin(messages.clone());
         self.enforcer

@@ -9,6 +9,7 @@ use sandbox_proxy::{
 use tokio::sync::mpsc;
 
 use super::Egress;
+use crate::chain::Chain;
 use crate::events::{Object, Told, Verdict};
 
 /// Hosts and rules of one sandbox that are kept apart.
@@ -109,6 +110,17 @@ impl Egress {
     pub(super) fn begin(&self, messages: mpsc::UnboundedSender<ToProxy>) {
         let mut inner = self.lock();
         for entry in inner.sandboxes.values() {
+            match self.secrets_of(&entry.policy) {
+                Ok(secrets) => {
+                    for secret in secrets {
+                        let _ = messages.send(secret);
+                    }
+                }
+                // What it does not get it does not add.
+                Err(error) => {
+                    tracing::error!(error = %Chain::of(&error), "a sandbox goes without its secrets");
+                }
+            }
             let _ = messages.send(ToProxy::Policy(Box::new(entry.policy.clone())));
         }
         inner.proxy = Ok(messages);

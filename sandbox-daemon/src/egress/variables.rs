@@ -4,11 +4,38 @@
 use std::{
     collections::HashSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
 };
 
 use sandbox_common::{PROXY_ADDRESS, PROXY_PORT};
 
-use crate::policy::Direct;
+use crate::{policy::Direct, sandbox::Variable};
+
+/// Variables that name a file of authorities whose certificates a program believes,
+/// in the place of its own or beside them.
+pub(super) const FILES: [&str; 16] = [
+    "AWS_CA_BUNDLE",
+    "BUNDLE_SSL_CA_CERT",
+    "CARGO_HTTP_CAINFO",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "CURL_CA_BUNDLE",
+    "DENO_CERT",
+    "GIT_SSL_CAINFO",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "HEX_CACERTS_PATH",
+    "JULIA_SSL_CA_ROOTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    // OpenSSL, and with it Python, Ruby, Go, uv.
+    "SSL_CERT_FILE",
+    "npm_config_cafile",
+];
+
+/// The variable that names a directory of them.
+pub(super) const DIRECTORY: &str = "SSL_CERT_DIR";
 
 /// The longest list of what is reached without the proxy: the kernel takes no
 /// variable of more than 128 KiB. The proxy lets the rest through itself.
@@ -33,6 +60,16 @@ pub fn variables(direct: &[Direct]) -> Vec<(&'static str, String)> {
     // Node reads the others from 22.21 and 24.5 on, if it is told to.
     variables.push(("NODE_USE_ENV_PROXY", "1".into()));
     variables
+}
+
+/// Variables that lead programs to a file of authorities, and the one that would
+/// lead some past it.
+pub(super) fn authorities(file: &Path) -> (Vec<Variable>, &'static str) {
+    let value = file.as_os_str().as_bytes();
+    let set = FILES
+        .iter()
+        .map(|name| (name.as_bytes().to_vec(), value.to_vec()));
+    (set.collect(), DIRECTORY)
 }
 
 /// What stays on this machine, and what the kernel lets through. Without ports,

@@ -28,6 +28,7 @@ pub use model::{
     Access, Credential, Device, Direct, FileRule, Listen, Mode, NamePattern, Network, NetworkMode,
     Place, Policy, Scope,
 };
+pub use own::LABEL as OWN;
 pub use pattern::Expansion;
 pub use resolve::Additions;
 pub use sandbox_proxy::rule::{HostPattern, HostRule};

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::model::{Access, FileRule, Place};
 
 /// What events call these rules.
-pub(super) const LABEL: &str = "sandboxd";
+pub const LABEL: &str = "sandboxd";
 
 /// Places, and the most that is allowed there.
 pub(super) const PLACES: [(&str, Access); 4] = [

@@ -30,6 +30,8 @@ pub(super) struct Ingredients<'a> {
     pub cache: Option<&'a Path>,
     /// The policy's: whether the proxy is the way out, and what is reached without.
     pub network: &'a Network,
+    /// What its credentials add.
+    pub credentials: egress::Environment,
     /// Of the sandbox.
     pub sandbox: &'a str,
     /// Name of its policy.
@@ -81,6 +83,15 @@ impl Ingredients<'_> {
                 set(name, value.as_bytes());
             }
         }
+        for (name, value) in &self.credentials.set {
+            variables.insert(name.clone(), value.clone());
+        }
+        if let Some(name) = self.credentials.unset {
+            variables.remove(name.as_bytes());
+        }
+        let mut set = |name: &str, value: &[u8]| {
+            variables.insert(name.into(), value.into());
+        };
         set("SANDBOX", b"1");
         set("SANDBOX_ID", self.sandbox.as_bytes());
         set("SANDBOX_POLICY", self.policy_name.as_bytes());
@@ -138,6 +149,7 @@ mod tests {
             account: &account,
             cache: Some(Path::new("/c")),
             network: &Network::default(),
+            credentials: egress::Environment::default(),
             sandbox: "0123",
             policy_name: "default",
         }

@@ -108,7 +108,10 @@ pub enum SandboxError {
     Enforce(#[from] EnforceError),
     /// The way out.
     #[error("the policy's `mode = \"proxy\"` cannot be put in force")]
-    Egress(#[from] EgressError),
+    Egress(#[source] EgressError),
+    /// A secret that the policy names.
+    #[error("the policy's credentials cannot be put in force")]
+    Credential(#[source] EgressError),
     /// A step of the daemon's own.
     #[error("cannot {what}")]
     Step {
@@ -137,3 +140,13 @@ pub const MAX_IDLE: Duration = Duration::from_hours(168);
 
 /// What it gets if it does not ask.
 pub const DEFAULT_IDLE: Duration = Duration::from_hours(1);
+
+impl From<EgressError> for SandboxError {
+    fn from(error: EgressError) -> Self {
+        match error {
+            EgressError::Unset { .. } | EgressError::TooShort { .. } => Self::Credential(error),
+            EgressError::Secret(error) => Self::Secret(error),
+            _ => Self::Egress(error),
+        }
+    }
+}

@@ -214,7 +214,13 @@ impl Registry {
         // Looks users up and enters directories, which may take its time.
         let registry = self.clone();
         let spawned = tokio::task::spawn_blocking(move || {
-            spawn(registry.enforcer(), &caller, &spec, &beginning)
+            spawn(
+                registry.enforcer(),
+                registry.egress(),
+                &caller,
+                &spec,
+                &beginning,
+            )
         });
         match flatten(spawned.await) {
             Ok(spawned) => Ok(Life {

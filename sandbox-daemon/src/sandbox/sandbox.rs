@@ -25,7 +25,7 @@ use crate::{
     launch::{
         Account, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path, open_workspace,
     },
-    policy::{Access, Additions, Diagnostics, Expansion, Place, Policy},
+    policy::{Access, Additions, Diagnostics, Expansion, FileRule, Place, Policy, OWN},
     sys::Mount,
 };
 
@@ -312,9 +312,19 @@ impl Ground {
             write: source.extra_write.clone(),
             origin: file,
         };
-        let policy = document
+        let mut policy = document
             .resolve(&expansion, &additions)
             .map_err(SandboxError::Policy)?;
+        if !policy.credentials.is_empty()
+            && let Some(directory) = self.egress.trust_directory()
+        {
+            // Programs have to see whose certificates they should believe.
+            policy.files.push(FileRule {
+                place: Place::Path(directory.into()),
+                access: Access::Read,
+                label: OWN.to_owned(),
+            });
+        }
         Ok((policy, document.warnings().clone()))
     }
 

@@ -21,8 +21,9 @@ impl Registry {
         name: String,
         value: SecretValue,
     ) -> Result<(), SandboxError> {
+        let known = name.clone();
         let change = move |secrets: &Secrets, uid| secrets.set(uid, &name, &value);
-        self.change_secrets(caller, uid, change).await
+        self.change_secrets(caller, uid, known, change).await
     }
 
     /// Removes a secret of the caller's, or of the user that root names.
@@ -32,8 +33,9 @@ impl Registry {
         uid: Option<u32>,
         name: String,
     ) -> Result<(), SandboxError> {
+        let known = name.clone();
         let change = move |secrets: &Secrets, uid| secrets.remove(uid, &name);
-        self.change_secrets(caller, uid, change).await
+        self.change_secrets(caller, uid, known, change).await
     }
 
     /// Names of the caller's secrets, or of those of the user that root names.
@@ -52,13 +54,16 @@ impl Registry {
         self: &Arc<Self>,
         caller: &Caller,
         uid: Option<u32>,
+        name: String,
         change: impl FnOnce(&Secrets, u32) -> Result<(), crate::secrets::SecretError> + Send + 'static,
     ) -> Result<(), SandboxError> {
         let uid = whose(caller, uid)?;
         let (registry, caller) = (self.clone(), caller.clone());
         let changed = tokio::task::spawn_blocking(move || {
             registry.may_change_secrets(&caller)?;
-            Ok(change(registry.secrets(), uid)?)
+            change(registry.secrets(), uid)?;
+            // When this returns, the next request gets it.
+            Ok(registry.egress().rotate(uid, &name)?)
         });
         flatten(changed.await)
     }

@@ -11,6 +11,7 @@ use super::{
     environment::Ingredients, streams::Streams,
 };
 use crate::{
+    egress::Egress,
     launch::{Account, Child, Command, Limits},
     policy::Mode,
 };
@@ -25,6 +26,7 @@ pub(super) struct Spawned {
 /// Starts the first process of an exec. Blocks; to be called within a runtime.
 pub(super) fn spawn(
     enforcer: &dyn Enforcer,
+    egress: &Egress,
     caller: &Caller,
     spec: &RunSpec,
     exec: &Exec,
@@ -39,6 +41,7 @@ pub(super) fn spawn(
         account: &account,
         cache: policy.cache.as_deref(),
         network: &policy.policy.network,
+        credentials: egress.environment(sandbox.cgroup.id(), &account, &spec.env)?,
         sandbox: &sandbox.id,
         policy_name: &policy.policy.name,
     }

@@ -100,8 +100,7 @@ impl Daemon {
                 let events = Arc::new(Events::new(Journal::new("epoch".into(), 65_536)));
                 wall.tell(events.clone());
                 let secrets = Secrets::open(&config.state_directory).unwrap();
-                let egress =
-                    Egress::start(&config.proxy, wall.clone(), secrets, events.clone()).unwrap();
+                let egress = Egress::start(&config, wall.clone(), secrets, events.clone()).unwrap();
                 let raised = wall.clone();
                 let folding = events.clone();
                 tokio::spawn(async move { folding.close_windows().await });

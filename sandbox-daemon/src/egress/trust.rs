@@ -1,0 +1,331 @@
+//! Whose certificates programs inside believe: the system's authorities, those of
+//! the user, and the proxy's own, which speaks for hosts with credentials. One file
+//! of all of them, in a directory of the daemon's.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder, OpenOptions, Permissions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use sha2::{Digest as _, Sha256};
+
+use super::variables::{DIRECTORY, FILES};
+use crate::{
+    launch::{Account, as_user},
+    sandbox::Variable,
+};
+
+/// The file for whoever has no authorities of their own.
+const COMMON: &str = "bundle.pem";
+
+/// What is read of a user's files.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Files of one directory that are read.
+const MAX_FILES: usize = 1024;
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// The files, and what is in them.
+pub(super) struct Trust {
+    directory: PathBuf,
+    /// The system's and the configured ones.
+    roots: String,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The proxy's.
+    authority: String,
+    /// What users add, by the name of the file.
+    added: BTreeMap<String, String>,
+}
+
+impl Trust {
+    /// An empty directory for the files, and the authorities of the system and of
+    /// these files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the directory not be made.
+    pub(super) fn new(directory: PathBuf, files: &[PathBuf]) -> io::Result<Self> {
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&directory)?;
+        fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
+        let mut roots = system();
+        for file in files {
+            let text = fs::read_to_string(file).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+            })?;
+            let certificates = certificates(&text);
+            if certificates.is_empty() {
+                let message = format!("{}: no certificates", file.display());
+                return Err(io::Error::other(message));
+            }
+            roots.push_str(&certificates);
+        }
+        Ok(Self {
+            directory,
+            roots,
+            inner: Mutex::default(),
+        })
+    }
+
+    /// Where the files are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The authorities that hosts are believed by.
+    pub(super) fn roots(&self) -> &str {
+        &self.roots
+    }
+
+    /// A proxy has made itself an authority: all files are written anew.
+    pub(super) fn replace_authority(&self, pem: &str) -> io::Result<()> {
+        let mut inner = self.lock();
+        pem.clone_into(&mut inner.authority);
+        self.write(COMMON, "", &inner)?;
+        for (name, added) in &inner.added {
+            self.write(name, added, &inner)?;
+        }
+        Ok(())
+    }
+
+    /// The file for a command of this user's, with what its environment names.
+    pub(super) fn bundle(
+        &self,
+        sandbox: &str,
+        account: &Account,
+        environment: &[Variable],
+    ) -> io::Result<PathBuf> {
+        let added = as_user(account, || named(environment))?;
+        if added.is_empty() {
+            return Ok(self.directory.join(COMMON));
+        }
+        let digest = Sha256::digest(&added);
+        let name = format!(
+            "{sandbox}-{:02x}{:02x}{:02x}{:02x}.pem",
+            digest[0], digest[1], digest[2], digest[3]
+        );
+        let mut inner = self.lock();
+        if !inner.added.contains_key(&name) {
+            self.write(&name, &added, &inner)?;
+            inner.added.insert(name.clone(), added);
+        }
+        Ok(self.directory.join(name))
+    }
+
+    /// A sandbox is gone.
+    pub(super) fn forget(&self, sandbox: &str) {
+        let mut inner = self.lock();
+        inner.added.retain(|name, _| {
+            let its = name
+                .strip_prefix(sandbox)
+                .is_some_and(|it| it.starts_with('-'));
+            if its {
+                // The next start removes what stays.
+                let _ = fs::remove_file(self.directory.join(name));
+            }
+            !its
+        });
+    }
+
+    /// Under the lock, so that the last one written is the last one.
+    fn write(&self, name: &str, added: &str, inner: &Inner) -> io::Result<()> {
+        let draft = self.directory.join(format!("{name}.new"));
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o644)
+            .open(&draft)?;
+        for part in [&self.roots, added, &inner.authority] {
+            file.write_all(part.as_bytes())?;
+        }
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        fs::rename(draft, self.directory.join(name))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The system's authorities; without any, no host with a credential is believed.
+fn system() -> String {
+    let found = rustls_native_certs::load_native_certs();
+    for error in found.errors {
+        tracing::warn!(%error, "some of the system's certificates cannot be read");
+    }
+    let mut pem = String::new();
+    for certificate in found.certs {
+        pem.push_str(BEGIN);
+        pem.push('\n');
+        let encoded = BASE64_STANDARD.encode(&certificate);
+        for line in encoded.as_bytes().chunks(64) {
+            pem.push_str(&String::from_utf8_lossy(line));
+            pem.push('\n');
+        }
+        pem.push_str(END);
+        pem.push('\n');
+    }
+    pem
+}
+
+/// What the variables of an environment name, each certificate once. What cannot be
+/// read is left out: the program would not have read it either.
+fn named(environment: &[Variable]) -> String {
+    let value = |name: &str| {
+        let mut all = environment.iter();
+        let found = all.find(|(it, value)| it == name.as_bytes() && !value.is_empty());
+        found.map(|(_, value)| PathBuf::from(String::from_utf8_lossy(value).into_owned()))
+    };
+    let mut files: Vec<_> = FILES.iter().filter_map(|name| value(name)).collect();
+    if let Some(directory) = value(DIRECTORY)
+        && let Ok(entries) = fs::read_dir(directory)
+    {
+        files.extend(entries.flatten().take(MAX_FILES).map(|entry| entry.path()));
+    }
+    files.sort();
+    files.dedup();
+    let mut all = String::new();
+    for file in files {
+        if let Ok(text) = read(&file)
+            && all.len() + text.len() <= usize::try_from(MAX_BYTES).unwrap_or(usize::MAX)
+        {
+            all.push_str(&certificates(&text));
+        }
+    }
+    all
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let file = OpenOptions::new()
+        .read(true)
+        // A pipe would have the daemon wait.
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The certificates of a text, and nothing else that stands there: a key may.
+fn certificates(text: &str) -> String {
+    let mut all = String::new();
+    let mut rest = text;
+    while let Some(begin) = rest.find(BEGIN) {
+        rest = &rest[begin..];
+        let Some(end) = rest.find(END) else {
+            break;
+        };
+        let (certificate, after) = rest.split_at(end + END.len());
+        // One that does not end has another one in it.
+        if certificate.matches("-----BEGIN").count() == 1 {
+            all.push_str(certificate);
+            all.push('\n');
+        }
+        rest = after;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pem(body: &str) -> String {
+        format!("{BEGIN}\n{body}\n{END}\n")
+    }
+
+    fn trust(home: &Path) -> Trust {
+        let own = home.join("own.pem");
+        fs::write(&own, pem("OWN")).unwrap();
+        Trust::new(home.join("trust"), &[own]).unwrap()
+    }
+
+    #[test]
+    fn a_bundle_has_the_authorities_of_all_and_no_keys() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = trust(home.path());
+        trust.replace_authority(&pem("PROXY")).unwrap();
+        let users = home.path().join("users.pem");
+        let key = "-----BEGIN PRIVATE KEY-----\nKEY\n-----END PRIVATE KEY-----\n";
+        fs::write(&users, format!("{key}{}# a comment\n", pem("USER"))).unwrap();
+        let environment = vec![(
+            b"SSL_CERT_FILE".to_vec(),
+            users.to_str().unwrap().as_bytes().to_vec(),
+        )];
+        let added = named(&environment);
+        assert_eq!(added, pem("USER"));
+        let common = fs::read_to_string(home.path().join("trust/bundle.pem")).unwrap();
+        assert!(common.ends_with(&format!("{}{}", pem("OWN"), pem("PROXY"))));
+    }
+
+    #[test]
+    fn a_pipe_a_directory_and_a_missing_file_are_no_authorities() {
+        let home = tempfile::tempdir().unwrap();
+        let pipe = home.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [&pipe, home.path(), Path::new("/nonexistent")] {
+            let value = path.to_str().unwrap().as_bytes().to_vec();
+            assert_eq!(named(&[(b"SSL_CERT_FILE".to_vec(), value)]), "");
+        }
+    }
+
+    #[test]
+    fn a_new_authority_is_in_every_file_and_a_sandbox_takes_its_own_with_it() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = trust(home.path());
+        trust.replace_authority(&pem("FIRST")).unwrap();
+        let write = |name: &str| {
+            let mut inner = trust.lock();
+            trust.write(name, &pem("USER"), &inner).unwrap();
+            inner.added.insert(name.into(), pem("USER"));
+        };
+        write("0123-aa.pem");
+        write("4567-aa.pem");
+        trust.replace_authority(&pem("SECOND")).unwrap();
+        for name in ["bundle.pem", "0123-aa.pem", "4567-aa.pem"] {
+            let text = fs::read_to_string(trust.directory().join(name)).unwrap();
+            assert!(text.contains("SECOND") && !text.contains("FIRST"), "{name}");
+        }
+        trust.forget("0123");
+        assert!(!trust.directory().join("0123-aa.pem").exists());
+        assert!(trust.directory().join("4567-aa.pem").exists());
+    }
+
+    #[test]
+    fn what_an_earlier_daemon_left_is_removed() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("trust")).unwrap();
+        fs::write(home.path().join("trust/0123-aa.pem"), "x").unwrap();
+        let trust = trust(home.path());
+        assert_eq!(fs::read_dir(trust.directory()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_configured_file_without_certificates_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let empty = home.path().join("empty.pem");
+        fs::write(&empty, "nothing").unwrap();
+        assert!(Trust::new(home.path().join("trust"), &[empty]).is_err());
+    }
+}
