@@ -25,7 +25,7 @@ use crate::{
     launch::{
         Account, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path, open_workspace,
     },
-    policy::{Access, Additions, Diagnostics, Expansion, FileRule, Place, Policy, OWN},
+    policy::{Access, Additions, Diagnostics, Expansion, FileRule, OWN, Place, Policy},
     sys::Mount,
 };
 

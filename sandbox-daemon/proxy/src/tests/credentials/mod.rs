@@ -1,5 +1,7 @@
 //! Credentials: hosts that speak TLS, clients that believe the proxy.
 
+mod protocols;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_rustls::{TlsAcceptor, client::TlsStream as ToHost, server::TlsStream as FromHost};
