@@ -134,9 +134,9 @@ async fn a_websocket_is_opened_with_the_credential_and_carries_what_it_likes() {
         )
         .await
         .unwrap();
-        let mut heard = [0; 4];
-        host.read_exact(&mut heard).await.unwrap();
-        host.write_all(&heard).await.unwrap();
+        let mut frame = [0; 4];
+        host.read_exact(&mut frame).await.unwrap();
+        host.write_all(&frame).await.unwrap();
         host.flush().await.unwrap();
         (String::from_utf8(head).unwrap(), host)
     };
