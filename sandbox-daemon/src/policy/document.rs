@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use sandbox_proxy::rule::HostRule;
 
+use super::credentials;
 use super::diagnostic::{Diagnostics, Report, Source, Span};
 use super::entries::{read_devices, read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
@@ -75,7 +76,7 @@ pub(super) enum Segment {
     Place(Base),
 }
 
-const TOP_LEVEL: [&str; 11] = [
+const TOP_LEVEL: [&str; 12] = [
     "version",
     "name",
     "description",
@@ -87,6 +88,7 @@ const TOP_LEVEL: [&str; 11] = [
     "limits",
     "workspace",
     "env",
+    "credential",
 ];
 const MAX_NAME: usize = 64;
 
@@ -127,10 +129,13 @@ impl Document {
 }
 
 fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
-    let mut known = TOP_LEVEL.to_vec();
-    known.push("credential");
-    root.expect_keys(&known, belongs, report);
+    root.expect_keys(&TOP_LEVEL, belongs, report);
     refuse_unsupported(root, report);
+    let network = root
+        .table("network", report)
+        .map(|it| read_network(it, report))
+        .unwrap_or_default();
+    let env = read_env(root.table("env", report), sets, report);
     let document = Document {
         source: report.source().clone(),
         name: read_name(root, report),
@@ -138,10 +143,6 @@ fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
         files: root
             .table("files", report)
             .map_or_else(Vec::new, |it| read_files(it, sets, report)),
-        network: root
-            .table("network", report)
-            .map(|it| read_network(it, report))
-            .unwrap_or_default(),
         scope: root
             .table("scope", report)
             .map(|it| read_scope(it, report))
@@ -149,8 +150,9 @@ fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
         devices: root
             .table("devices", report)
             .map_or_else(Vec::new, |it| read_devices(it, report)),
-        credentials: CredentialTables::default(),
-        env: read_env(root.table("env", report), sets, report),
+        credentials: credentials::read(root, &network, &env, report),
+        network,
+        env,
         warnings: Diagnostics::default(),
     };
     // Only text: checked, and of no consequence.
@@ -165,6 +167,7 @@ fn belongs(key: &str) -> Option<&'static str> {
         "allow" | "direct" | "unix" | "listen" => Some("`[network]`"),
         "deny" => Some("`[files]` or `[network]`"),
         "pass" | "set" => Some("`[env]`"),
+        "hosts" | "scheme" | "secret" | "git" | "intercept" => Some("`[[credential]]`"),
         _ => None,
     }
 }
@@ -173,14 +176,9 @@ fn belongs(key: &str) -> Option<&'static str> {
 /// for it would get less than it says.
 fn refuse_unsupported(root: Table<'_>, report: &mut Report<'_>) {
     let hint = "remove it: nothing would be done about it";
-    for table in ["limits", "credential"] {
-        if let Some(span) = root.key_span(table) {
-            report.error(
-                span,
-                &format!("`{table}` is not supported by this version"),
-                Some(hint),
-            );
-        }
+    if let Some(span) = root.key_span("limits") {
+        let message = "`limits` is not supported by this version";
+        report.error(span, message, Some(hint));
     }
     let Some(workspace) = root.table("workspace", report) else {
         return;

@@ -129,7 +129,7 @@ pub(super) fn read_network(table: Table<'_>, report: &mut Report<'_>) -> Network
     }
 }
 
-fn read_each<T>(
+pub(super) fn read_each<T>(
     table: Table<'_>,
     key: &str,
     parse: impl Fn(&str) -> Result<T, Fault>,

@@ -177,6 +177,18 @@ pub(super) fn is_public(host: &HostPattern) -> bool {
     }
 }
 
+/// Whether the first is about every host that the other is about.
+pub(super) fn covers(one: &HostPattern, other: &HostPattern) -> bool {
+    match (one, other) {
+        (HostPattern::Any, _) => true,
+        (_, HostPattern::Exact(name)) => one.matches(name),
+        (HostPattern::Below(apex), HostPattern::Below(other)) => {
+            apex == other || other.is_below(apex)
+        }
+        _ => false,
+    }
+}
+
 /// Whether an address serves credentials to whoever asks on cloud machines.
 pub(super) fn is_metadata(address: IpAddr) -> bool {
     match address {
@@ -268,6 +280,32 @@ mod tests {
 
     fn name(text: &str) -> Name {
         Name::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_pattern_covers_what_is_about_no_other_host() {
+        let pattern = |entry: &str| host(entry).unwrap().host;
+        for (one, other) in [
+            ("*", "*"),
+            ("*", "*.a.test"),
+            ("*.a.test", "*.a.test"),
+            ("*.a.test", "*.b.a.test"),
+            ("*.a.test", "b.a.test"),
+            ("a.test", "A.test"),
+        ] {
+            assert!(covers(&pattern(one), &pattern(other)), "{one} {other}");
+        }
+        for (one, other) in [
+            ("*.a.test", "*"),
+            ("a.test", "*"),
+            ("*.b.a.test", "*.a.test"),
+            ("*.a.test", "*.ba.test"),
+            ("*.a.test", "a.test"),
+            ("b.a.test", "*.a.test"),
+            ("a.test", "b.test"),
+        ] {
+            assert!(!covers(&pattern(one), &pattern(other)), "{one} {other}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! user and workspace into a [`Policy`]. Nothing here touches the file system
 //! or the kernel.
 
+mod credentials;
 mod diagnostic;
 mod digest;
 mod document;
@@ -38,6 +39,8 @@ pub use sets::Sets;
 pub const MAX_POLICY_BYTES: usize = 256 * 1024;
 /// A policy has at most so many file rules, sets expanded.
 pub const MAX_RULES: usize = 4096;
+/// A policy has at most so many credentials.
+pub const MAX_CREDENTIALS: usize = 256;
 /// A path in a policy is at most this long, as the kernel's `PATH_MAX`.
 pub const MAX_PATH_BYTES: usize = 4096;
 /// The kernel side reads at most so much of a name.

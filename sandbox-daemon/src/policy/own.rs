@@ -18,6 +18,54 @@ pub(super) const PLACES: [(&str, Access); 4] = [
     ("/var/lib/sandboxd", Access::Deny),
 ];
 
+/// Variables that say who and where a command is, and lead it to the proxy and to
+/// the certificates of its hosts.
+const VARIABLES: [&str; 36] = [
+    "HOME",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TMPDIR",
+    "USER",
+    // The proxy, in either case.
+    "ALL_PROXY",
+    "FTP_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NODE_USE_ENV_PROXY",
+    "NO_PROXY",
+    "npm_config_https_proxy",
+    "npm_config_noproxy",
+    "npm_config_proxy",
+    // Certificates.
+    "AWS_CA_BUNDLE",
+    "BUNDLE_SSL_CA_CERT",
+    "CARGO_HTTP_CAINFO",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "CURL_CA_BUNDLE",
+    "DENO_CERT",
+    "DENO_TLS_CA_STORE",
+    "GIT_SSL_CAINFO",
+    "GIT_SSL_CAPATH",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "HEX_CACERTS_PATH",
+    "JULIA_SSL_CA_ROOTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_USE_SYSTEM_CA",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "UV_SYSTEM_CERTS",
+    "npm_config_cafile",
+];
+
+/// Whether a variable is one that sandboxd gives its value.
+pub(super) fn is_variable(name: &str) -> bool {
+    name.starts_with("SANDBOX") || VARIABLES.iter().any(|it| it.eq_ignore_ascii_case(name))
+}
+
 /// Whether a rule allows more than that.
 pub(super) fn exceeds(access: Access, most: Access) -> bool {
     match access {

@@ -104,6 +104,22 @@ impl<'t> Table<'t> {
         Some((number?, value.span()))
     }
 
+    /// A key's value as true or false.
+    pub(super) fn boolean(&self, key: &str, report: &mut Report<'_>) -> Option<(bool, Span)> {
+        let value = self.value(key)?;
+        let flag = value.get_ref().as_bool();
+        if flag.is_none() {
+            mismatch(key, "`true` or `false`", value, None, report);
+        }
+        Some((flag?, value.span()))
+    }
+
+    /// Whether a key's value is a list of nothing.
+    pub(super) fn is_empty(&self, key: &str) -> bool {
+        let list = self.value(key).and_then(|it| it.get_ref().as_array());
+        list.is_some_and(|list| list.iter().next().is_none())
+    }
+
     /// A key's value as a list of strings; empty without the key.
     pub(super) fn strings(&self, key: &str, report: &mut Report<'_>) -> Vec<Item> {
         let mut items = Vec::new();
@@ -133,7 +149,11 @@ impl<'t> Table<'t> {
         let value = self.value(key)?;
         let table = value.get_ref().as_table();
         if table.is_none() {
-            let hint = format!("begin a line with `[{key}]`");
+            let hint = if self.name.is_empty() {
+                format!("begin a line with `[{key}]`")
+            } else {
+                format!("write `{key} = {{ ... }}`")
+            };
             mismatch(key, "a table", value, Some(&hint), report);
         }
         Some(Self::new(key, table?))
@@ -173,7 +193,11 @@ impl<'t> Table<'t> {
         let value = self.value(key);
         let list = value.and_then(|value| value.get_ref().as_array());
         if let (Some(value), None) = (value, list) {
-            let hint = item(value).map(|item| format!("write `{key} = [\"{}\"]`", item.text));
+            let hint = match value.get_ref() {
+                DeValue::String(text) => Some(format!("write `{key} = [\"{text}\"]`")),
+                DeValue::Table(_) => Some(format!("begin each with `[[{key}]]`")),
+                _ => None,
+            };
             mismatch(key, expected, value, hint.as_deref(), report);
         }
         list.into_iter().flatten().collect()

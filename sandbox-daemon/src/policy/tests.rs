@@ -1,5 +1,6 @@
 //! Whole documents: what is accepted, what is refused and how it looks.
 
+mod credentials;
 mod shipped;
 
 use std::path::Path;
@@ -248,15 +249,12 @@ version = 1
 memory = "1G"
 [workspace]
 mode = "ephemeral"
-[[credential]]
-name = "x"
 "#;
     assert_eq!(
         messages(text),
         [
             "`limits` is not supported by this version",
             "`mode = \"ephemeral\"` is not supported by this version",
-            "`credential` is not supported by this version",
         ]
     );
     assert!(parse("version = 1\n[workspace]\nmode = \"direct\"\n").is_ok());
@@ -736,7 +734,9 @@ fn every_policy_in_the_documentation_is_one() {
 fn no_document_makes_the_parser_panic() {
     let text = "version = 1\nname = \"ä\"\n[files]\nread = [\"/\", '~/x', \"\\u00e4/${tmp}\"]\n\
                 deny = [\"**/*.pem\"]\n[network]\ndirect = [\"[::1]:53\"]\nallow = [\"*.a.b:1\"]\n\
-                [env]\npass = [\"A*\"]\nset = { P = \"a${tmp}b\" }\n";
+                [env]\npass = [\"A*\"]\nset = { P = \"a${tmp}b\" }\n\
+                [[credential]]\nname = \"c\"\nhosts = [\"x.a.b\"]\npaths = [\"/%C3/**\"]\n\
+                git = { repositories = [\"o/*\"], push = [\"refs/heads/*\"] }\n";
     let sets = sets();
     let mut broken = 0;
     let mut attempt = |text: String| {
