@@ -8,16 +8,23 @@ use std::{
     time::Duration,
 };
 
-use tokio::{net::TcpStream, time};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time,
+};
+use tokio_rustls::client::TlsStream;
 
 use crate::{
     address,
+    authority::Alpn,
     caller::{Caller, Grant, Refusal},
     channel::Operation,
     host::Host,
+    name::Name,
     policy::Policy,
     resolver::Resolver,
-    tls::Tls,
+    tls::{Offer, Tls, TlsError},
 };
 
 /// One attempt at one address.
@@ -45,6 +52,9 @@ pub enum DialError {
     /// The last address that was tried does not answer.
     #[error("{0}")]
     Unreachable(#[from] io::Error),
+    /// It does not speak TLS as it should.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// It takes too long.
     #[error("the connection timed out")]
     TimedOut,
@@ -95,6 +105,36 @@ impl Dialer {
             }
         };
         connect(&addresses, grant.port).await
+    }
+}
+
+impl Dialer {
+    /// Speaks TLS over a connection to a host, which has to prove who it is.
+    ///
+    /// # Errors
+    /// See [`DialError`]. One that is not who it should be is refused, in observe
+    /// mode too.
+    pub async fn secure<S>(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        to: (&Name, u16),
+        offer: Offer,
+        stream: S,
+    ) -> Result<(TlsStream<S>, Alpn), DialError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let (name, port) = to;
+        let connected = self.tls.connect(name, offer, stream);
+        match time::timeout(TIMEOUT, connected).await {
+            Ok(Err(error @ (TlsError::Invalid(_) | TlsError::NoRoots))) => {
+                let refusal = caller.deny(operation, name.as_str(), port, error.to_string());
+                Err(DialError::Refused(refusal))
+            }
+            Ok(connected) => Ok(connected?),
+            Err(_) => Err(DialError::TimedOut),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     http::{self, Metered, Secure, Session},
     name::Name,
     sniff::{self, First, PATIENCE},
-    tls::{Offer, TlsError},
+    tls::Offer,
     tunnel::Passage,
 };
 
@@ -27,11 +27,18 @@ enum Broken {
     #[error("{0}")]
     Refused(Refusal),
     #[error("{0}")]
-    Dial(DialError),
-    #[error("{0}")]
-    Tls(TlsError),
+    Unreachable(DialError),
     #[error("the client does not go on: {0}")]
     Client(#[from] io::Error),
+}
+
+impl From<DialError> for Broken {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Refused(refusal) => Self::Refused(refusal),
+            other => Self::Unreachable(other),
+        }
+    }
 }
 
 /// Serves a client that begins TLS with a host; `dialled` is a connection to it that
@@ -115,26 +122,18 @@ impl Target<'_> {
         dialled: Option<TcpStream>,
         offer: Offer,
     ) -> Result<(Box<tokio_rustls::client::TlsStream<Metered>>, Alpn), Broken> {
+        let dialer = &passage.dialer;
         let stream = if let Some(stream) = dialled {
             stream
         } else {
-            let dialer = &passage.dialer;
             let dialled = dialer.dial(self.caller, Operation::Connect, grant);
-            dialled.await.map_err(|error| match error {
-                DialError::Refused(refusal) => Broken::Refused(refusal),
-                other => Broken::Dial(other),
-            })?
+            dialled.await?
         };
         let metered = Metered::new(stream, grant.tally.clone());
-        let connected = passage.dialer.tls().connect(self.name, offer, metered);
-        match timeout(PATIENCE, connected).await {
-            Ok(Ok((stream, alpn))) => Ok((Box::new(stream), alpn)),
-            Ok(Err(error @ (TlsError::Invalid(_) | TlsError::NoRoots))) => {
-                Err(Broken::Refused(self.deny(error.to_string())))
-            }
-            Ok(Err(error)) => Err(Broken::Tls(error)),
-            Err(_) => Err(Broken::Dial(DialError::TimedOut)),
-        }
+        let to = (self.name, self.port);
+        let connected = dialer.secure(self.caller, Operation::Connect, to, offer, metered);
+        let (stream, alpn) = connected.await?;
+        Ok((Box::new(stream), alpn))
     }
 
     /// Goes on with the client, as its host.

@@ -132,7 +132,8 @@ impl Passage {
             Err(refusal) => return refuse(client, &first, &refusal).await,
         };
         if self.ends_here(&first) {
-            return intercept::serve(self, client, grant, None).await;
+            // Boxed: it is much, and most connections are none of these.
+            return Box::pin(intercept::serve(self, client, grant, None)).await;
         }
         match self
             .dialer

@@ -211,7 +211,7 @@ impl Session {
         let upgrades =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
         let client = upgrades.then(|| upgrade::on(&mut request));
-        let (request, refused) = self.admit(request, authority)?;
+        let (request, refused) = self.admit(request, authority, &asked)?;
         let sent = self
             .upstreams
             .send(&self.caller, &self.dialer, &grant, request)
@@ -241,6 +241,7 @@ impl Session {
         &self,
         request: Request<Incoming>,
         to: &Authority,
+        asked: &Authority,
     ) -> Result<(Request<Sent>, Refused), Failure> {
         let policy = self.caller.sandbox.policy();
         let outgoing = Outgoing {
@@ -254,7 +255,7 @@ impl Session {
         for used in admitted.uses {
             self.caller.used(used);
         }
-        let (parts, body) = translate(parts, body, to).into_parts();
+        let (parts, body) = translate(parts, body, asked).into_parts();
         let (caller, to) = (self.caller.clone(), to.clone());
         let object = move |credential: &str| {
             let rule = format!("the dummy of `{credential}` in a body");

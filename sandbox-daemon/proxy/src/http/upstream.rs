@@ -28,7 +28,7 @@ use crate::{
     dial::{DialError, Dialer},
     host::Host,
     name::Name,
-    tls::{Offer, TlsError},
+    tls::Offer,
 };
 
 /// How long a connection may take to be ready for a next request.
@@ -76,9 +76,6 @@ pub(super) enum UpstreamError {
     /// There is no connection.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// Or none over TLS.
-    #[error("{0}")]
-    Tls(#[from] TlsError),
     /// It broke off.
     #[error("the host did not answer: {0}")]
     Broken(#[from] hyper::Error),
@@ -131,7 +128,7 @@ impl Upstreams {
             }
         }
         let host = dialer.dial(caller, Operation::Request, grant).await?;
-        let wire = self.wire(dialer, host, grant).await?;
+        let wire = self.wire(caller, dialer, host, grant).await?;
         let mut sender = self.handshake(wire).await?;
         if let Sender::Http2(sender) = &sender {
             // Others need not wait for this one's end.
@@ -148,6 +145,7 @@ impl Upstreams {
 
     async fn wire(
         &self,
+        caller: &Caller,
         dialer: &Dialer,
         host: TcpStream,
         grant: &Grant,
@@ -156,7 +154,8 @@ impl Upstreams {
         let Some((name, alpn)) = &self.secure else {
             return Ok(Either::Left(metered));
         };
-        let connected = dialer.tls().connect(name, Offer::only(*alpn), metered);
+        let to = (name, grant.port);
+        let connected = dialer.secure(caller, Operation::Request, to, Offer::only(*alpn), metered);
         let (stream, spoken) = connected.await?;
         if (spoken == Alpn::Http2) != (*alpn == Alpn::Http2) {
             return Err(UpstreamError::Changed);
