@@ -8,7 +8,7 @@ use hyper::{
 };
 
 use super::{body::Answer, upstream::UpstreamError};
-use crate::{caller::Refusal, dial::DialError};
+use crate::{caller::Refusal, dial::DialError, git::report};
 
 /// Says which rule refused a request.
 pub(super) const DENIED: HeaderName = HeaderName::from_static("x-sandbox-denied");
@@ -19,6 +19,9 @@ pub(super) enum Failure {
     /// It was refused, and that was told.
     #[error("{0}")]
     Refused(Refusal),
+    /// It is a push of git's, which reads why.
+    #[error("{0}")]
+    Push(Refusal, report::Answer),
     /// It is the client's mistake.
     #[error("malformed request: {0}")]
     Malformed(&'static str),
@@ -58,6 +61,7 @@ impl Failure {
     fn status(&self) -> StatusCode {
         match self {
             Self::Refused(_) => StatusCode::FORBIDDEN,
+            Self::Push(_, answer) => StatusCode::from_u16(answer.status).unwrap_or_default(),
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
             Self::Upstream(UpstreamError::Dial(DialError::TimedOut)) => StatusCode::GATEWAY_TIMEOUT,
@@ -68,12 +72,15 @@ impl Failure {
     /// As a client reads it.
     #[must_use]
     pub(super) fn answer(&self) -> Response<Answer> {
-        let body = Bytes::from(format!("{self}\n"));
+        let (content_type, body) = match self {
+            Self::Push(_, answer) => (answer.content_type, Bytes::from(answer.body.clone())),
+            _ => (TEXT, Bytes::from(format!("{self}\n"))),
+        };
         let mut response = Response::new(Either::Left(Full::new(body)));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
-        if let Self::Refused(refusal) = self {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let Self::Refused(refusal) | Self::Push(refusal, _) = self {
             headers.insert(DENIED, header(&refusal.rule));
         }
         response

@@ -11,10 +11,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use http_body_util::{Either, Full, combinators::UnsyncBoxBody};
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::upstream::Lease;
+use super::{
+    answer::Failure,
+    push::{Broken, Push},
+    upstream::Lease,
+};
 use crate::{caller::Refusal, dummies::Search};
 
 /// Of an answer: the host's, or a sentence of the proxy's own.
@@ -35,6 +39,8 @@ pub(super) struct Sent {
     body: Option<Source>,
     gate: Option<Gate>,
     watch: Option<Watch>,
+    /// Where it is left for whoever answers why it broke off.
+    stopped: Stopped,
     /// Whether there was nothing more to send.
     whole: Arc<AtomicBool>,
 }
@@ -42,20 +48,33 @@ pub(super) struct Sent {
 enum Source {
     /// A client's, as it is.
     Client(Incoming),
-    /// One that was looked into.
-    Read(UnsyncBoxBody<Bytes, BodyError>),
+    /// One that is looked into.
+    Push(Box<Push>),
 }
 
 /// Looks for dummies in a body.
 pub(super) struct Watch {
     search: Search,
     object: Object,
-    /// Where the refusal is left for whoever answers.
-    refused: Refused,
 }
 
 /// Why a body broke off, if it was refused.
-pub(super) type Refused = Arc<Mutex<Option<Refusal>>>;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stopped(Arc<Mutex<Option<Failure>>>);
+
+impl Stopped {
+    /// Leaves it, for an error that says the same.
+    fn put(&self, failure: Failure) -> BodyError {
+        let told = failure.to_string();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        told.into()
+    }
+
+    /// Takes it; none: it was not refused.
+    pub(super) fn take(&self) -> Option<Failure> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 impl Sent {
     /// Goes through as soon as `gate` opens.
@@ -64,10 +83,9 @@ impl Sent {
         Self::of(body.map(Source::Client), gate)
     }
 
-    /// One that was looked into.
-    #[expect(dead_code, reason = "pushes of git are looked into next")]
-    pub(super) fn read(body: UnsyncBoxBody<Bytes, BodyError>) -> Self {
-        Self::of(Some(Source::Read(body)), None)
+    /// One that is looked into.
+    pub(super) fn push(push: Push) -> Self {
+        Self::of(Some(Source::Push(Box::new(push))), None)
     }
 
     /// There is no body.
@@ -81,18 +99,19 @@ impl Sent {
             body,
             gate,
             watch: None,
+            stopped: Stopped::default(),
         }
     }
 
-    /// Breaks off at a dummy; what becomes of it then is in what is returned.
-    pub(super) fn watched(mut self, search: Option<Search>, object: Object) -> (Self, Refused) {
-        let refused = Refused::default();
-        self.watch = search.map(|search| Watch {
-            search,
-            object,
-            refused: refused.clone(),
-        });
-        (self, refused)
+    /// Breaks off at a dummy.
+    pub(super) fn watched(mut self, search: Option<Search>, object: Object) -> Self {
+        self.watch = search.map(|search| Watch { search, object });
+        self
+    }
+
+    /// Why it broke off, once it has.
+    pub(super) fn stopped(&self) -> Stopped {
+        self.stopped.clone()
     }
 
     /// Whether it has been sent.
@@ -102,7 +121,8 @@ impl Sent {
 }
 
 impl Watch {
-    fn look(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
+    /// The refusal of a dummy in it.
+    fn look(&mut self, frame: &Frame<Bytes>) -> Option<Refusal> {
         let found = match (frame.data_ref(), frame.trailers_ref()) {
             (Some(data), _) => self.search.next(data),
             (None, Some(trailers)) => {
@@ -111,14 +131,7 @@ impl Watch {
             }
             (None, None) => None,
         };
-        match found.and_then(|credential| (self.object)(credential)) {
-            Some(refusal) => {
-                let told = refusal.to_string();
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
-                Err(told.into())
-            }
-            None => Ok(()),
-        }
+        found.and_then(|credential| (self.object)(credential))
     }
 }
 
@@ -143,14 +156,23 @@ impl Body for Sent {
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 frame.map(|frame| frame.map_err(Into::into))
             }
-            Source::Read(body) => ready!(Pin::new(body).poll_frame(context)),
+            Source::Push(push) => {
+                let frame = ready!(push.poll_next(context));
+                frame.map(|frame| {
+                    frame.map_err(|broken| match broken {
+                        Broken::Client(error) => error,
+                        Broken::Refused(failure) => this.stopped.put(failure),
+                    })
+                })
+            }
         };
         if frame.is_none() {
             this.whole.store(true, Ordering::Relaxed);
         }
         if let (Some(Ok(frame)), Some(watch)) = (&frame, &mut this.watch)
-            && let Err(error) = watch.look(frame)
+            && let Some(refusal) = watch.look(frame)
         {
+            let error = this.stopped.put(refusal.into());
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(frame)
@@ -159,7 +181,7 @@ impl Body for Sent {
     fn is_end_stream(&self) -> bool {
         match &self.body {
             Some(Source::Client(body)) => body.is_end_stream(),
-            Some(Source::Read(body)) => body.is_end_stream(),
+            Some(Source::Push(_)) => false,
             None => true,
         }
     }
@@ -167,7 +189,8 @@ impl Body for Sent {
     fn size_hint(&self) -> SizeHint {
         match &self.body {
             Some(Source::Client(body)) => body.size_hint(),
-            Some(Source::Read(body)) => body.size_hint(),
+            // Its length is not its own: the end may be held back.
+            Some(Source::Push(_)) => SizeHint::default(),
             None => SizeHint::with_exact(0),
         }
     }

@@ -17,8 +17,12 @@ use crate::{
     caller::{Caller, Refusal, Use},
     channel::Operation,
     covers,
-    credential::{Credential, Scheme, SecretValue},
+    credential::{Credential, GitRule, Scheme, SecretValue},
     dummies::{self, Dummies, Search},
+    git::{
+        self,
+        request::{GitRequest, Service, Step},
+    },
     policy::Policy,
 };
 
@@ -34,8 +38,8 @@ pub(super) struct Outgoing<'a> {
 pub(super) struct Admitted {
     /// What goes with it.
     pub(super) uses: Vec<Use>,
-    /// Of those, the one of which git's commands have to be looked at.
-    pub(super) git: Option<Arc<Credential>>,
+    /// It is a push of git's to a repository: by which rule.
+    pub(super) push: Option<(GitRule, String)>,
 }
 
 /// What is not a letter, digit or one of these is escaped in a query (RFC 3986,
@@ -62,9 +66,10 @@ impl Outgoing<'_> {
         if credentials.is_empty() && said.is_empty() {
             return Ok(Admitted::default());
         }
+        let git = self.git(&credentials, parts)?;
         let mut covering = Vec::new();
         for credential in &credentials {
-            if let Some(rule) = self.covers(credential, parts) {
+            if let Some(rule) = self.covers(credential, git.as_ref(), parts) {
                 covering.push((credential, rule));
             }
         }
@@ -93,16 +98,74 @@ impl Outgoing<'_> {
             };
             put(credential, &secret, parts);
             taken.push(&credential.scheme);
-            admitted.uses.push(self.use_of(credential, rule, parts));
-            if credential.git.is_some() {
-                admitted.git = Some(Arc::clone(credential));
-            }
+            let repository = git.as_ref().filter(|_| credential.git.is_some());
+            admitted.uses.push(Use {
+                repository: repository.map_or_else(String::new, |it| it.repository.clone()),
+                ..self.use_of(credential, rule, parts)
+            });
+        }
+        let pushes =
+            |it: &GitRequest| (it.service, it.step) == (Service::ReceivePack, Step::Exchange);
+        if let Some(request) = git.filter(pushes) {
+            // Also one that goes without a credential.
+            let used =
+                |it: &Credential| admitted.uses.iter().any(|used| used.credential == it.name);
+            let mut rules = covering.iter().filter(|(it, _)| it.git.is_some());
+            let rule = rules
+                .clone()
+                .find(|(it, _)| used(it))
+                .or_else(|| rules.next());
+            let rule = rule.and_then(|(it, _)| it.git.clone());
+            admitted.push = rule.map(|rule| (rule, request.repository));
         }
         Ok(admitted)
     }
 
+    /// What a request is to git, where git is looked at. What is no request of git's
+    /// is a request like others.
+    fn git(
+        &self,
+        credentials: &[Arc<Credential>],
+        parts: &Parts,
+    ) -> Result<Option<GitRequest>, Refusal> {
+        let rules = || credentials.iter().filter_map(|it| it.git.as_ref());
+        let Some(credential) = credentials.iter().find(|it| it.git.is_some()) else {
+            return Ok(None);
+        };
+        let (method, path) = (parts.method.as_str(), parts.uri.path());
+        let request = match git::request::read(method, path, parts.uri.query()) {
+            Ok(Some(request)) => request,
+            Ok(None) => return Ok(None),
+            Err(error) => return self.refuse(error.to_string()).map(|()| None),
+        };
+        let (name, repository) = (&credential.name, &request.repository);
+        let listed = |rule: &&GitRule| rule.repository(repository).is_some();
+        let wrong = match request.service {
+            _ if !rules().any(|it| listed(&it)) => {
+                format!("{repository} is no repository of `{name}`")
+            }
+            Service::ReceivePack if !rules().filter(listed).any(|it| !it.push.is_empty()) => {
+                format!("`{name}` is not for pushing to {repository}")
+            }
+            _ => return Ok(Some(request)),
+        };
+        self.refuse(wrong)?;
+        Ok(Some(request))
+    }
+
     /// Of a credential's entries, the one that covers a request.
-    fn covers(&self, credential: &Credential, parts: &Parts) -> Option<String> {
+    fn covers(
+        &self,
+        credential: &Credential,
+        git: Option<&GitRequest>,
+        parts: &Parts,
+    ) -> Option<String> {
+        if let Some(rule) = &credential.git {
+            let request = git?;
+            let pushes = request.service == Service::ReceivePack;
+            let entry = rule.repository(&request.repository)?;
+            return (!pushes || !rule.push.is_empty()).then(|| entry.to_owned());
+        }
         let rule = credential.covers(parts.method.as_str(), parts.uri.path())?;
         if rule != "**" {
             return Some(rule.to_owned());

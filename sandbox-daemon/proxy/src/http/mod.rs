@@ -7,6 +7,7 @@ mod body;
 mod credentials;
 mod headers;
 mod metered;
+mod push;
 mod session;
 mod upstream;
 

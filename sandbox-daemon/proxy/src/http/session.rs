@@ -1,15 +1,12 @@
 //! The requests of one client connection.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use http_body_util::{Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     body::Incoming,
-    header::EXPECT,
+    header::{CONTENT_LENGTH, EXPECT},
     http::request::Parts,
     upgrade::{self, OnUpgrade},
 };
@@ -20,10 +17,11 @@ use tokio_rustls::client::TlsStream;
 use super::{
     answer::Failure,
     authority::{self, Authority, Unclear},
-    body::{Answer, Gate, Leased, Refused, Sent},
+    body::{Answer, Gate, Leased, Sent},
     credentials::Outgoing,
     headers,
     metered::Metered,
+    push,
     upstream::{Upstreams, Wire},
 };
 use crate::{
@@ -211,18 +209,14 @@ impl Session {
         let upgrades =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
         let client = upgrades.then(|| upgrade::on(&mut request));
-        let (request, refused) = self.admit(request, authority, &asked)?;
+        let request = self.admit(request, authority, &asked).await?;
+        let stopped = request.body().stopped();
         let sent = self
             .upstreams
             .send(&self.caller, &self.dialer, &grant, request)
             .await;
-        let (response, lease) = sent.map_err(|error| {
-            let refused = refused
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            refused.map_or_else(|| Failure::from(error), Failure::Refused)
-        })?;
+        let (response, lease) =
+            sent.map_err(|error| stopped.take().unwrap_or_else(|| Failure::from(error)))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client = client.ok_or(Failure::Unsupported("the host changed the protocol"))?;
             return Ok(switch(self.caller.clone(), client, response, grant.tally));
@@ -235,14 +229,13 @@ impl Session {
         ))
     }
 
-    /// A request as the host may have it, and where it is left why its body broke
-    /// off.
-    fn admit(
+    /// A request as the host may have it.
+    async fn admit(
         &self,
         request: Request<Incoming>,
         to: &Authority,
         asked: &Authority,
-    ) -> Result<(Request<Sent>, Refused), Failure> {
+    ) -> Result<Request<Sent>, Failure> {
         let policy = self.caller.sandbox.policy();
         let outgoing = Outgoing {
             caller: &self.caller,
@@ -251,45 +244,74 @@ impl Session {
         };
         let (mut parts, body) = request.into_parts();
         parts.uri = authority::path(&parts.uri, &parts.method);
-        let admitted = outgoing.admit(&mut parts)?;
+        let mut admitted = outgoing.admit(&mut parts)?;
+        let request = if let Some((rule, repository)) = admitted.push {
+            let target = push::Target {
+                caller: self.caller.clone(),
+                host: to.host.to_string(),
+                port: to.port,
+                repository,
+            };
+            let push = target.read(&rule, &parts.headers, body).await?;
+            for used in &mut admitted.uses {
+                used.refs = push.references();
+            }
+            // Its end may be held back.
+            for name in [EXPECT, CONTENT_LENGTH] {
+                parts.headers.remove(name);
+            }
+            translate(parts, Sent::push(push), asked)
+        } else {
+            let (body, wanted) = awaited(&parts, body);
+            let mut request = translate(parts, body, asked);
+            if let Some(wanted) = wanted {
+                notify(&mut request, wanted);
+            }
+            request
+        };
         for used in admitted.uses {
             self.caller.used(used);
         }
-        let (parts, body) = translate(parts, body, asked).into_parts();
         let (caller, to) = (self.caller.clone(), to.clone());
         let object = move |credential: &str| {
             let rule = format!("the dummy of `{credential}` in a body");
             let told = caller.refuse(Operation::Request, &to.host.to_string(), to.port, rule);
             told.err()
         };
-        let (body, refused) = body.watched(outgoing.search(), Box::new(object));
-        Ok((Request::from_parts(parts, body), refused))
+        let search = outgoing.search();
+        Ok(request.map(|body| body.watched(search, Box::new(object))))
     }
 }
 
 /// As the host gets it.
-fn translate(mut parts: Parts, body: Incoming, asked: &Authority) -> Request<Sent> {
+fn translate(mut parts: Parts, body: Sent, asked: &Authority) -> Request<Sent> {
     parts.headers = headers::for_host(&parts.headers, parts.version, asked);
     parts.version = Version::HTTP_11;
-    let waits = parts
-        .headers
-        .get(EXPECT)
-        .is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    Request::from_parts(parts, body)
+}
+
+/// A body that goes out when the host wants it, if the client waits for that.
+fn awaited(parts: &Parts, body: Incoming) -> (Sent, Option<Arc<Notify>>) {
+    let waits = parts.version != Version::HTTP_10
+        && parts
+            .headers
+            .get(EXPECT)
+            .is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let wanted = waits.then(|| Arc::new(Notify::new()));
     let gate = wanted.clone().map(|wanted| {
         // Reading the body is what makes hyper say 100 to the client.
         let gate = async move { drop(timeout(CONTINUE, wanted.notified()).await) };
         Box::pin(gate) as Gate
     });
-    let mut request = Request::from_parts(parts, Sent::new(body, gate));
-    if let Some(wanted) = wanted {
-        hyper::ext::on_informational(&mut request, move |interim| {
-            if interim.status() == StatusCode::CONTINUE {
-                wanted.notify_one();
-            }
-        });
-    }
-    request
+    (Sent::new(body, gate), wanted)
+}
+
+fn notify(request: &mut Request<Sent>, wanted: Arc<Notify>) {
+    hyper::ext::on_informational(request, move |interim| {
+        if interim.status() == StatusCode::CONTINUE {
+            wanted.notify_one();
+        }
+    });
 }
 
 /// From here on there is no HTTP, but bytes in both directions.
