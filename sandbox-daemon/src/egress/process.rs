@@ -23,7 +23,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{Egress, EgressError, PATIENCE, entrances::Sockets, program};
+use super::{Egress, EgressError, PATIENCE, entrances::Sockets, program, trust::Trust};
 use crate::{
     chain::Chain,
     config::ProxySettings,
@@ -113,8 +113,7 @@ impl Keeper {
             trust
                 .replace_authority(&authority)
                 .map_err(|error| told("write whose certificates programs believe", error))?;
-            let pem = trust.roots().to_owned();
-            let _ = messages.send(ToProxy::Roots { pem });
+            let _ = messages.send(ToProxy::Roots { pem: trust.roots() });
         }
         egress.begin(messages.clone());
         self.enforcer
@@ -123,7 +122,7 @@ impl Keeper {
         egress.up();
         tracing::info!(pid = child.id(), "the proxy runs");
         let writing = tokio::spawn(write(writer, queue));
-        let looking = self.look(names, messages);
+        let looking = self.look(egress, names, messages);
         let reading = async {
             while let Ok(Some(message)) = channel::read(&mut reader).await {
                 egress.take(message);
@@ -181,11 +180,24 @@ impl Keeper {
     }
 
     /// Sends the host's settings for names when they change.
-    async fn look(&self, mut sent: (String, String), messages: mpsc::UnboundedSender<ToProxy>) {
+    async fn look(
+        &self,
+        egress: &Egress,
+        mut sent: (String, String),
+        messages: mpsc::UnboundedSender<ToProxy>,
+    ) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            match egress.trust.as_ref().map(Trust::refresh) {
+                Some(Ok(Some(pem))) => drop(messages.send(ToProxy::Roots { pem })),
+                Some(Err(error)) => {
+                    let error = Chain::of(&error);
+                    tracing::warn!(%error, "certificates are believed as before");
+                }
+                _ => {}
+            }
             let found = self.names();
             if found == sent {
                 continue;

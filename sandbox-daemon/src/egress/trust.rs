@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -35,13 +36,16 @@ const END: &str = "-----END CERTIFICATE-----";
 /// The files, and what is in them.
 pub(super) struct Trust {
     directory: PathBuf,
-    /// The system's and the configured ones.
-    roots: String,
+    /// Of certificates that are believed beside the system's.
+    files: Vec<PathBuf>,
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
+    /// The system's and the configured ones.
+    roots: String,
+    /// When what they are read from was changed.
+    changed: Vec<Option<SystemTime>>,
     /// The proxy's.
     authority: String,
     /// What users add, by the name of the file.
@@ -64,23 +68,35 @@ impl Trust {
             .mode(0o755)
             .create(&directory)?;
         fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
-        let mut roots = system();
-        for file in files {
-            let text = fs::read_to_string(file).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", file.display()))
-            })?;
-            let certificates = certificates(&text);
-            if certificates.is_empty() {
-                let message = format!("{}: no certificates", file.display());
-                return Err(io::Error::other(message));
-            }
-            roots.push_str(&certificates);
-        }
+        let inner = Inner {
+            changed: changed(files),
+            roots: roots(files)?,
+            authority: String::new(),
+            added: BTreeMap::new(),
+        };
         Ok(Self {
             directory,
-            roots,
-            inner: Mutex::default(),
+            files: files.to_vec(),
+            inner: Mutex::new(inner),
         })
+    }
+
+    /// Looks whether the authorities that hosts are believed by have changed, and
+    /// writes all files anew if they have; none: they have not.
+    pub(super) fn refresh(&self) -> io::Result<Option<String>> {
+        let changed = changed(&self.files);
+        if self.lock().changed == changed {
+            return Ok(None);
+        }
+        let roots = roots(&self.files)?;
+        let mut inner = self.lock();
+        inner.changed = changed;
+        if inner.roots == roots {
+            return Ok(None);
+        }
+        inner.roots.clone_from(&roots);
+        self.write_all(&inner)?;
+        Ok(Some(roots))
     }
 
     /// Where the files are.
@@ -89,19 +105,15 @@ impl Trust {
     }
 
     /// The authorities that hosts are believed by.
-    pub(super) fn roots(&self) -> &str {
-        &self.roots
+    pub(super) fn roots(&self) -> String {
+        self.lock().roots.clone()
     }
 
     /// A proxy has made itself an authority: all files are written anew.
     pub(super) fn replace_authority(&self, pem: &str) -> io::Result<()> {
         let mut inner = self.lock();
         pem.clone_into(&mut inner.authority);
-        self.write(COMMON, "", &inner)?;
-        for (name, added) in &inner.added {
-            self.write(name, added, &inner)?;
-        }
-        Ok(())
+        self.write_all(&inner)
     }
 
     /// The file for a command of this user's, with what its environment names.
@@ -143,6 +155,12 @@ impl Trust {
         });
     }
 
+    fn write_all(&self, inner: &Inner) -> io::Result<()> {
+        self.write(COMMON, "", inner)?;
+        let mut added = inner.added.iter();
+        added.try_for_each(|(name, added)| self.write(name, added, inner))
+    }
+
     /// Under the lock, so that the last one written is the last one.
     fn write(&self, name: &str, added: &str, inner: &Inner) -> io::Result<()> {
         let draft = self.directory.join(format!("{name}.new"));
@@ -152,7 +170,7 @@ impl Trust {
             .write(true)
             .mode(0o644)
             .open(&draft)?;
-        for part in [&self.roots, added, &inner.authority] {
+        for part in [&inner.roots, added, &inner.authority] {
             file.write_all(part.as_bytes())?;
         }
         file.set_permissions(Permissions::from_mode(0o644))?;
@@ -162,6 +180,30 @@ impl Trust {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The authorities of the system and of these files.
+fn roots(files: &[PathBuf]) -> io::Result<String> {
+    let mut roots = system();
+    for file in files {
+        let told = |problem: &str| format!("{}: {problem}", file.display());
+        let text = fs::read_to_string(file)
+            .map_err(|error| io::Error::new(error.kind(), told(&error.to_string())))?;
+        let certificates = certificates(&text);
+        if certificates.is_empty() {
+            return Err(io::Error::other(told("no certificates")));
+        }
+        roots.push_str(&certificates);
+    }
+    Ok(roots)
+}
+
+/// When the files and directories were changed that authorities are read from.
+fn changed(files: &[PathBuf]) -> Vec<Option<SystemTime>> {
+    let system = openssl_probe::probe();
+    let all = system.cert_file.iter().chain(&system.cert_dir).chain(files);
+    all.map(|path| fs::metadata(path).and_then(|it| it.modified()).ok())
+        .collect()
 }
 
 /// The system's authorities; without any, no host with a credential is believed.
@@ -249,6 +291,8 @@ fn certificates(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     fn pem(body: &str) -> String {
@@ -310,6 +354,25 @@ mod tests {
         trust.forget("0123");
         assert!(!trust.directory().join("0123-aa.pem").exists());
         assert!(trust.directory().join("4567-aa.pem").exists());
+    }
+
+    #[test]
+    fn a_file_that_changes_is_read_again() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = trust(home.path());
+        trust.replace_authority(&pem("PROXY")).unwrap();
+        assert_eq!(trust.refresh().unwrap(), None);
+        let own = File::options()
+            .write(true)
+            .truncate(true)
+            .open(home.path().join("own.pem"));
+        let mut own = own.unwrap();
+        own.write_all(pem("OTHER").as_bytes()).unwrap();
+        own.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let roots = trust.refresh().unwrap().unwrap();
+        assert!(roots.ends_with(&pem("OTHER")));
+        let common = fs::read_to_string(trust.directory().join(COMMON)).unwrap();
+        assert!(common.ends_with(&format!("{}{}", pem("OTHER"), pem("PROXY"))));
     }
 
     #[test]
