@@ -22,8 +22,8 @@ use crate::{
     policy::{Additions, Document, Expansion, Mode, Policy, Sets, Source},
 };
 
-/// The file that defines the sets lies beside the policies and is none.
-const SETS: &str = "sets.toml";
+/// Files beside the policies that are none: the named sets, and what tokens begin with.
+const DATA: [&str; 2] = ["sets.toml", "tokens.toml"];
 
 /// Dispatches.
 pub fn policy(command: &PolicyCommand) -> Result<Exit, CliError> {
@@ -159,7 +159,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, CliError> {
     for entry in entries {
         let path = entry.map_err(error)?.path();
         let is_policy = path.extension().is_some_and(|ending| ending == "toml");
-        if is_policy && path.file_name().is_some_and(|name| name != SETS) {
+        if is_policy && path.file_name().is_some_and(|name| !DATA.iter().any(|it| name == *it)) {
             paths.push(path);
         }
     }
@@ -178,7 +178,7 @@ mod tests {
             etc.path().join("default.toml"),
             usr.path().join("default.toml"),
             usr.path().join("strict.toml"),
-            usr.path().join(SETS),
+            usr.path().join(DATA[0]),
             usr.path().join("README"),
         ] {
             fs::write(path, "").unwrap();
