@@ -1,7 +1,7 @@
 //! sandboxd: a boundary around what AI agents run.
 //!
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
-//! `cgroup`, `launch` } -> `sys`; `cli` -> `proto` and `policy`.
+//! `secrets`, `cgroup`, `launch` } -> `sys`; `cli` -> `proto`, `policy`, `secrets`.
 
 #![deny(unsafe_code)]
 

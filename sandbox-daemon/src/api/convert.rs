@@ -13,7 +13,7 @@ use sandbox_proxy::channel::Decision;
 use crate::{
     egress::Report,
     escape,
-    events::{Denial, Item, Loss, LossReason, Object, Right, Verdict},
+    events::{Denial, Item, Loss, LossReason, Object, Right, Used, Verdict},
     launch::{ExitStatus, Size},
     policy::{Diagnostic, Severity},
     proto,
@@ -172,6 +172,7 @@ pub(super) fn run_response(epoch: &str, output: Output) -> proto::RunResponse {
         Output::Bytes(OutputStream::Stdout, bytes) => Response::Stdout(bytes),
         Output::Bytes(OutputStream::Stderr, bytes) => Response::Stderr(bytes),
         Output::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
+        Output::Item(Item::Used(it)) => Response::Used(used(epoch, &it)),
         Output::Item(Item::Lost(it)) => Response::Lost(lost(epoch, &it)),
         Output::Exited(it) => Response::Exited(exited(&it)),
     };
@@ -193,6 +194,7 @@ pub(super) fn enroll_response(epoch: &str, output: EnrollOutput) -> proto::Enrol
             pids,
         }),
         EnrollOutput::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
+        EnrollOutput::Item(Item::Used(it)) => Response::Used(used(epoch, &it)),
         EnrollOutput::Item(Item::Lost(it)) => Response::Lost(lost(epoch, &it)),
         EnrollOutput::Ended(ending) => Response::Ended(proto::Ended {
             denied: ending.denied,
@@ -208,6 +210,7 @@ pub(super) fn watch_response(epoch: &str, item: Item) -> proto::WatchEventsRespo
     use proto::watch_events_response::Response;
     let response = match item {
         Item::Denial(it) => Response::Denial(denial(epoch, &it)),
+        Item::Used(it) => Response::Used(used(epoch, &it)),
         Item::Lost(it) => Response::Lost(lost(epoch, &it)),
     };
     proto::WatchEventsResponse {
@@ -278,6 +281,33 @@ pub(super) fn denial(epoch: &str, denial: &Denial) -> proto::Denial {
     }
 }
 
+fn used(epoch: &str, used: &Used) -> proto::CredentialUse {
+    let request = &used.request;
+    proto::CredentialUse {
+        sandbox_id: used.owner.sandbox.clone(),
+        exec_id: used.owner.exec.clone(),
+        epoch: epoch.into(),
+        sequence: used.sequence,
+        first_time: Some(used.time.into()),
+        last_time: Some(used.time.into()),
+        pid: request.pid,
+        uid: request.uid,
+        exe: Bytes::copy_from_slice(&request.exe),
+        exe_display: escape::display(&request.exe),
+        credential: request.credential.clone(),
+        rule: request.rule.clone(),
+        host: request.host.clone(),
+        method: request.method.clone(),
+        path: request.path.clone(),
+        repository: request.repository.clone(),
+        refs: request.refs.clone(),
+        further_refs: request.further_refs,
+        request_display: request.display(),
+        policy_digest: request.policy_digest.to_string(),
+        count: used.count,
+    }
+}
+
 fn lost(epoch: &str, loss: &Loss) -> proto::Lost {
     let (sandbox_id, exec_id) = match &loss.owner {
         Some(owner) => (owner.sandbox.clone(), owner.exec.clone()),
@@ -288,6 +318,7 @@ fn lost(epoch: &str, loss: &Loss) -> proto::Lost {
             LossReason::Rate => proto::lost::Reason::Rate,
             LossReason::RingBuffer => proto::lost::Reason::RingBuffer,
             LossReason::Reader => proto::lost::Reason::Reader,
+            LossReason::Use => proto::lost::Reason::Use,
         }
         .into(),
         count: loss.count,

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
                 Command::Network(args) => cli::network::network(args, &cli.host),
                 Command::Kill(args) => cli::kill::kill(args, &cli.host),
                 Command::Policy(command) => cli::policy::policy(command),
+                Command::Secret(command) => cli::secret::secret(command, &cli.host),
                 Command::Doctor(args) => cli::doctor::doctor(args, &cli.host),
                 Command::Version(args) => cli::version::version(args, &cli.host),
             };

@@ -44,7 +44,7 @@ pub enum Command {
     Run(RunArgs),
     /// Move a running process and its descendants into a sandbox.
     Enroll(EnrollArgs),
-    /// Show what was refused.
+    /// Show what was refused, and where credentials went.
     Events(EventsArgs),
     /// List sandboxes and what runs in them.
     Ps(PsArgs),
@@ -55,6 +55,9 @@ pub enum Command {
     /// Check and show policies.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Keep secrets that policies name and sandboxes never see.
+    #[command(subcommand)]
+    Secret(SecretCommand),
     /// Check whether this host can enforce policies.
     Doctor(DoctorArgs),
     /// Show the versions of client and daemon.
@@ -272,6 +275,76 @@ pub struct PolicyShowArgs {
     /// The policy's name.
     #[arg(value_name = "NAME")]
     pub name: String,
+}
+
+/// `sandbox secret`.
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// Set a secret, or give it another value.
+    Set(SecretSetArgs),
+    /// List the names of secrets; nothing shows their values.
+    List(SecretListArgs),
+    /// Remove secrets.
+    Rm(SecretRmArgs),
+}
+
+/// `sandbox secret set`.
+#[derive(Args)]
+#[command(after_help = "\
+The value is read from stdin, without a line break at its end; at a terminal it is
+asked for and not shown. A new value holds for sandboxes that run already.
+
+Examples:
+  gh auth token | sandbox secret set github
+  sandbox secret set npm --file ./npm-token
+  sandbox secret set anthropic")]
+pub struct SecretSetArgs {
+    /// What policies call it: letters, digits, `-`, `_` and `.`.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Taken so that it can be refused without being repeated.
+    #[arg(hide = true)]
+    pub value: Vec<OsString>,
+
+    /// Read the value from a file.
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Whose it is, for root [default: the caller's].
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+}
+
+impl std::fmt::Debug for SecretSetArgs {
+    /// Without what may be a value.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SecretSetArgs").finish_non_exhaustive()
+    }
+}
+
+/// `sandbox secret list`.
+#[derive(Debug, Args)]
+pub struct SecretListArgs {
+    /// Whose, for root [default: the caller's].
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+
+    /// How to print them.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `sandbox secret rm`.
+#[derive(Debug, Args)]
+pub struct SecretRmArgs {
+    /// Which.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Whose, for root [default: the caller's].
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
 }
 
 /// `sandbox doctor`.

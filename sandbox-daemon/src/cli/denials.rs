@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Write as _};
 
 use crate::{
     escape::printable,
-    proto::{Denial, Lost, Right, Verdict, denial::Object, lost},
+    proto::{CredentialUse, Denial, Lost, Right, Verdict, denial::Object, lost},
 };
 
 /// How many lines the end of a run has at most.
@@ -52,7 +52,9 @@ impl Summary {
 
     /// Counts refusals that left no record.
     pub(super) fn lose(&mut self, lost: &Lost) {
-        self.lost += lost.count;
+        if lost.reason() != lost::Reason::Use {
+            self.lost += lost.count;
+        }
     }
 
     /// Takes over the totals that the end of an exec carries, which also know
@@ -101,15 +103,28 @@ pub(super) fn line(denial: &Denial, count: u64) -> String {
         };
         let _ = write!(text, " ({word}{})", printable(&denial.rule));
     }
-    let exe = denial
-        .exe_display
-        .rsplit_once('/')
-        .map_or(denial.exe_display.as_str(), |(_, name)| name);
-    let _ = write!(text, " by {}[{}]", printable(exe), denial.pid);
+    by(&mut text, &denial.exe_display, denial.pid, count);
+    text
+}
+
+/// `used github: POST api.github.com:443 /repos/o/r/pulls by gh[4211]`.
+pub(super) fn use_line(used: &CredentialUse) -> String {
+    let mut text = format!(
+        "used {}: {}",
+        printable(&used.credential),
+        printable(&used.request_display)
+    );
+    by(&mut text, &used.exe_display, used.pid, used.count);
+    text
+}
+
+fn by(text: &mut String, exe: &str, pid: u32, count: u64) {
+    let name = exe.rsplit_once('/').map_or(exe, |(_, name)| name);
+    // Writing to a string cannot fail.
+    let _ = write!(text, " by {}[{pid}]", printable(name));
     if count > 1 {
         let _ = write!(text, " ({count} times)");
     }
-    text
 }
 
 /// `3 refused without a record (rate)`.
@@ -119,6 +134,12 @@ pub(super) fn lost_line(lost: &Lost) -> String {
         lost::Reason::RingBuffer => "the kernel's buffer was full",
         lost::Reason::Reader => "this reader was too slow",
         lost::Reason::Unspecified => "no reason given",
+        lost::Reason::Use => {
+            return format!(
+                "{} uses of credentials without a record: there were too many",
+                lost.count
+            );
+        }
     };
     format!("{} refused without a record: {why}", lost.count)
 }
@@ -259,8 +280,37 @@ mod tests {
     }
 
     #[test]
+    fn a_use_is_a_line_and_nothing_in_it_moves_the_cursor() {
+        let mut used = CredentialUse {
+            pid: 7,
+            exe_display: "/usr/lib/git-core/git-remote-https".into(),
+            credential: "github".into(),
+            request_display: "POST github.com:443 /o/r/git-receive-pack (o/r: refs/heads/a)".into(),
+            count: 2,
+            ..CredentialUse::default()
+        };
+        assert_eq!(
+            use_line(&used),
+            "used github: POST github.com:443 /o/r/git-receive-pack (o/r: refs/heads/a) \
+             by git-remote-https[7] (2 times)"
+        );
+        used.request_display = "GET \u{1b}[2J\n".into();
+        used.credential = "\u{202e}".into();
+        let line = use_line(&used);
+        assert!(!line.contains(['\u{1b}', '\n', '\u{202e}']), "{line}");
+    }
+
+    #[test]
     fn nothing_refused_is_nothing_said() {
-        assert_eq!(Summary::default().render("SBX"), "");
+        let mut summary = Summary::default();
+        let mut uses = Lost {
+            count: 2,
+            ..Lost::default()
+        };
+        uses.set_reason(lost::Reason::Use);
+        summary.lose(&uses);
+        assert_eq!(summary.render("SBX"), "");
+        assert!(lost_line(&uses).starts_with("2 uses of credentials"));
     }
 
     #[test]

@@ -65,7 +65,8 @@ async fn follow(request: EnrollRequest, stay: bool, host: &Host) -> Result<Exit,
                 tell(&conclusion(&ended));
                 return Ok(Exit::Success);
             }
-            None => {}
+            // `sandbox events` shows what was not refused.
+            Some(Response::Used(_)) | None => {}
         }
     }
     Err(CliError::ConnectionLost)

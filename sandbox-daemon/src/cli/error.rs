@@ -8,6 +8,7 @@ use tonic_types::{StatusExt as _, pb};
 
 use crate::{
     chain::Chain, config::ConfigError, policy::Diagnostics, proto::ValidatePolicyResponse,
+    secrets::SecretError,
 };
 
 /// What a [`CliError::Path`] calls the directory of `-w`.
@@ -170,6 +171,21 @@ pub enum CliError {
         /// Its id.
         pid: u32,
     },
+    /// A value of a secret on the command line.
+    #[error("the value of a secret is not taken as an argument")]
+    SecretArgument,
+    /// A name or value of a secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// A line that the terminal may have cut.
+    #[error("the value is longer than a line of a terminal can be")]
+    LongLine,
+    /// A user that is not there.
+    #[error("there is no user `{name}`")]
+    UnknownUser {
+        /// What was given.
+        name: String,
+    },
     /// Neither an exec nor a sandbox.
     #[error("there is no exec or sandbox `{id}`")]
     UnknownId {
@@ -232,6 +248,12 @@ impl CliError {
             Self::PolicyName { .. } => "a file is named with a `/`, as in `./agent.toml`".into(),
             Self::Unset { name } => format!("give it a value: `-e {name}=VALUE`"),
             Self::UnknownId { .. } => "see `sandbox ps`".into(),
+            Self::SecretArgument => {
+                "other users and the shell's history see arguments: give it on stdin, or \
+                 with `--file`, and replace this one where it is from"
+                    .into()
+            }
+            Self::LongLine => "give it on stdin, or with `--file`".into(),
             Self::Descriptor { number, .. } => {
                 format!("open it in the shell, as in `{number}>events.jsonl`")
             }
@@ -266,7 +288,11 @@ impl CliError {
             Self::UnknownPolicy { .. } | Self::UnknownId { .. } | Self::NoProcess { .. } => {
                 Exit::NotFound
             }
-            Self::PolicyName { .. } | Self::Unset { .. } | Self::VariableName { .. } => Exit::Usage,
+            Self::PolicyName { .. }
+            | Self::Unset { .. }
+            | Self::VariableName { .. }
+            | Self::SecretArgument
+            | Self::Secret(SecretError::Name) => Exit::Usage,
             _ => Exit::Failure,
         }
     }

@@ -1,11 +1,11 @@
-//! `sandbox events`: what was refused, from the daemon's buffer and then live.
+//! `sandbox events`: what was refused, and where credentials went, from the daemon's buffer and then live.
 
 use prost_types::Timestamp;
 
 use super::{
     args::{EventsArgs, Output},
     block_on,
-    denials::{line, lost_line},
+    denials::{line, lost_line, use_line},
     error::{CliError, Exit},
     host::Host,
     json::{Event, time},
@@ -45,6 +45,12 @@ fn text(response: &WatchEventsResponse) -> String {
             denial.sandbox_id,
             line(denial, denial.count)
         ),
+        Some(Response::Used(used)) => format!(
+            "{} {} {}\n",
+            moment(used.last_time.as_ref()),
+            used.sandbox_id,
+            use_line(used)
+        ),
         Some(Response::Lost(lost)) => format!("{} {}\n", lost.sandbox_id, lost_line(lost)),
         Some(Response::Watching(_)) | None => String::new(),
     }
@@ -62,6 +68,7 @@ fn moment(at: Option<&Timestamp>) -> String {
 fn json(response: &WatchEventsResponse) -> String {
     let event = match &response.response {
         Some(Response::Denial(denial)) => Event::from(denial),
+        Some(Response::Used(used)) => Event::from(used),
         Some(Response::Lost(lost)) => Event::from(lost),
         Some(Response::Watching(watching)) => Event::from(watching),
         None => return String::new(),

@@ -58,9 +58,11 @@ pub(super) enum Event<'a> {
     },
     /// A refusal.
     Denial(Box<Denial<'a>>),
-    /// Refusals without a record.
+    /// A credential was added to a request.
+    CredentialUse(Box<CredentialUse<'a>>),
+    /// Refusals, or uses, without a record.
     Lost {
-        /// `rate`, `ring_buffer`, `reader`.
+        /// `rate`, `ring_buffer`, `reader`; `use`: of credentials.
         reason: &'static str,
         /// How many.
         count: u64,
@@ -129,6 +131,35 @@ pub(super) struct Denial<'a> {
     policy_digest: &'a str,
     errno: u32,
     verdict: &'static str,
+    count: u64,
+}
+
+/// The fields of a use of a credential.
+#[derive(Debug, Serialize)]
+pub(super) struct CredentialUse<'a> {
+    sandbox_id: &'a str,
+    exec_id: &'a str,
+    epoch: &'a str,
+    sequence: u64,
+    first_time: String,
+    last_time: String,
+    pid: u32,
+    uid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exe: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exe_base64: Option<String>,
+    exe_display: &'a str,
+    credential: &'a str,
+    rule: &'a str,
+    host: &'a str,
+    method: &'a str,
+    path: &'a str,
+    repository: &'a str,
+    refs: &'a [String],
+    further_refs: u32,
+    request_display: &'a str,
+    policy_digest: &'a str,
     count: u64,
 }
 
@@ -226,6 +257,36 @@ impl<'a> From<&'a proto::Denial> for Event<'a> {
     }
 }
 
+impl<'a> From<&'a proto::CredentialUse> for Event<'a> {
+    fn from(used: &'a proto::CredentialUse) -> Self {
+        let (exe, exe_base64) = bytes(&used.exe);
+        Self::CredentialUse(Box::new(CredentialUse {
+            sandbox_id: &used.sandbox_id,
+            exec_id: &used.exec_id,
+            epoch: &used.epoch,
+            sequence: used.sequence,
+            first_time: time(used.first_time.as_ref()),
+            last_time: time(used.last_time.as_ref()),
+            pid: used.pid,
+            uid: used.uid,
+            exe,
+            exe_base64,
+            exe_display: &used.exe_display,
+            credential: &used.credential,
+            rule: &used.rule,
+            host: &used.host,
+            method: &used.method,
+            path: &used.path,
+            repository: &used.repository,
+            refs: &used.refs,
+            further_refs: used.further_refs,
+            request_display: &used.request_display,
+            policy_digest: &used.policy_digest,
+            count: used.count,
+        }))
+    }
+}
+
 impl<'a> From<&'a proto::Lost> for Event<'a> {
     fn from(lost: &'a proto::Lost) -> Self {
         Self::Lost {
@@ -234,6 +295,7 @@ impl<'a> From<&'a proto::Lost> for Event<'a> {
                 lost::Reason::Rate => "rate",
                 lost::Reason::RingBuffer => "ring_buffer",
                 lost::Reason::Reader => "reader",
+                lost::Reason::Use => "use",
             },
             count: lost.count,
             sandbox_id: &lost.sandbox_id,
@@ -542,14 +604,20 @@ mod tests {
                 ..proto::Denial::default()
             })
         });
-        // Its table is the second one.
+        assert_eq!(table("denial"), fields(&denials));
+        let used = parse(&proto::CredentialUse::default());
+        assert_eq!(used["type"], "credential_use");
+        assert_eq!(table("credential_use"), fields(&[used]));
+    }
+
+    /// The fields in the table below a title.
+    fn table(title: &str) -> BTreeSet<String> {
         let text = include_str!("../../../docs/events.md");
-        let (_, table) = text.split_once("## `denial`").unwrap();
-        let rows = table.lines().filter(|row| row.starts_with("| `"));
-        let names: BTreeSet<String> = rows
-            .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+        let (_, below) = text.split_once(&format!("\n## `{title}`\n")).unwrap();
+        let (section, _) = below.split_once("\n## ").unwrap_or((below, ""));
+        let rows = section.lines().filter(|row| row.starts_with("| `"));
+        rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
             .map(str::to_owned)
-            .collect();
-        assert_eq!(names, fields(&denials));
+            .collect()
     }
 }

@@ -212,6 +212,11 @@ impl Exchange<'_, '_> {
                     }
                     self.report.summary.add(denial);
                 }
+                Response::Used(used) => {
+                    if let Some(sink) = &mut self.report.sink {
+                        sink.write(&used);
+                    }
+                }
                 Response::Lost(lost) => {
                     if let Some(sink) = &mut self.report.sink {
                         sink.write(&lost);

@@ -142,7 +142,8 @@ impl Egress {
     /// Takes what the proxy tells.
     pub(super) fn take(&self, message: FromProxy) {
         match message {
-            FromProxy::Ready { .. } | FromProxy::Used(_) => {}
+            FromProxy::Ready { .. } => {}
+            FromProxy::Used(used) => self.events.used(used),
             FromProxy::Done { serial } => {
                 if let Some(done) = self.lock().waiting.remove(&serial) {
                     let _ = done.send(());

@@ -1,16 +1,21 @@
-//! Numbers the denials of one run of the daemon and the losses among them, keeps
-//! the latest and hands them to subscribers. Nobody who reads slowly holds
+//! Numbers the denials of one run of the daemon, the uses of credentials and the
+//! losses among them, keeps the latest and hands them to subscribers. Nobody who reads slowly holds
 //! anything up: what does not fit a subscriber's queue is counted and shown to
 //! it as lost.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::SystemTime,
 };
 
 use tokio::sync::Notify;
 
-use super::{Denial, Owner, fold::Folded};
+use super::{
+    Denial, Owner,
+    fold::Folded,
+    used::{Request, Used},
+};
 
 /// Denials that wait for a subscriber.
 const QUEUE: usize = 4096;
@@ -42,7 +47,9 @@ struct Recent {
 pub enum Item {
     /// Refusals.
     Denial(Arc<Denial>),
-    /// Refusals that have no denial.
+    /// Uses of a credential.
+    Used(Arc<Used>),
+    /// Refusals that have no denial, or uses that were not told.
     Lost(Loss),
 }
 
@@ -68,6 +75,9 @@ pub enum LossReason {
     RingBuffer,
     /// The subscriber was too slow.
     Reader,
+    /// They are no refusals but uses of credentials: the exec was over its rate
+    /// with them, or the subscriber too slow.
+    Use,
 }
 
 /// What a subscriber wants.
@@ -85,7 +95,17 @@ impl Item {
     fn sequence(&self) -> u64 {
         match self {
             Self::Denial(denial) => denial.sequence,
+            Self::Used(used) => used.sequence,
             Self::Lost(loss) => loss.sequence,
+        }
+    }
+
+    /// Whether it is about uses of credentials.
+    fn is_use(&self) -> bool {
+        match self {
+            Self::Denial(_) => false,
+            Self::Used(_) => true,
+            Self::Lost(loss) => loss.reason == LossReason::Use,
         }
     }
 }
@@ -171,6 +191,19 @@ impl Journal {
         });
         let count = denial.count;
         inner.add(owner, Item::Denial(denial), count);
+    }
+
+    /// Numbers uses of a credential and hands them out.
+    pub(super) fn publish_use(&self, owner: Arc<Owner>, request: Request, count: u64) {
+        let mut inner = self.lock();
+        let used = Arc::new(Used {
+            owner: owner.clone(),
+            sequence: inner.next,
+            time: SystemTime::now(),
+            count,
+            request,
+        });
+        inner.add(owner, Item::Used(used), count);
     }
 
     /// Numbers refusals that have no denial, and tells of them.
@@ -260,6 +293,7 @@ impl Inner {
             waiting: Mutex::new(Waiting {
                 items: VecDeque::new(),
                 lost: 0,
+                uses: 0,
                 closed: self.closed,
             }),
             arrived: Notify::new(),
@@ -296,14 +330,23 @@ struct Waiting {
     items: VecDeque<Item>,
     /// Refusals that did not fit behind the last item.
     lost: u64,
+    /// Uses, likewise.
+    uses: u64,
     closed: bool,
 }
 
 impl Queue {
     fn push(&self, item: Item, count: u64) {
         let mut waiting = self.lock();
-        if waiting.items.len() >= QUEUE || (waiting.lost > 0 && waiting.items.len() + 1 >= QUEUE) {
-            waiting.lost += count;
+        let owed = usize::from(waiting.lost > 0) + usize::from(waiting.uses > 0);
+        if waiting.items.len() + owed >= QUEUE {
+            let is_use = item.is_use();
+            let waiting = &mut *waiting;
+            *if is_use {
+                &mut waiting.uses
+            } else {
+                &mut waiting.lost
+            } += count;
         } else {
             waiting.own_up();
             waiting.items.push_back(item);
@@ -320,13 +363,18 @@ impl Queue {
 impl Waiting {
     /// Puts what was lost where it was lost.
     fn own_up(&mut self) {
-        if self.lost > 0 {
-            self.items.push_back(Item::Lost(Loss {
-                reason: LossReason::Reader,
-                count: std::mem::take(&mut self.lost),
-                owner: None,
-                sequence: 0,
-            }));
+        for (reason, lost) in [
+            (LossReason::Reader, &mut self.lost),
+            (LossReason::Use, &mut self.uses),
+        ] {
+            if *lost > 0 {
+                self.items.push_back(Item::Lost(Loss {
+                    reason,
+                    count: std::mem::take(lost),
+                    owner: None,
+                    sequence: 0,
+                }));
+            }
         }
     }
 }
@@ -496,6 +544,7 @@ mod tests {
             last_was_denial = matches!(item, Item::Denial(_));
             match item {
                 Item::Denial(_) => denials += 1,
+                Item::Used(_) => panic!("nothing was used"),
                 Item::Lost(own) => {
                     assert_eq!((own.reason, own.sequence), (LossReason::Reader, 0));
                     lost += own.count;
@@ -504,6 +553,41 @@ mod tests {
         }
         assert_eq!((denials + lost, lost), (sent as u64 + 1, 100));
         assert!(last_was_denial);
+    }
+
+    #[test]
+    fn uses_that_a_slow_reader_misses_are_no_refusals() {
+        let events = super::super::Events::new(Journal::new("e".into(), 1));
+        let journal = events.journal();
+        let own = owner(1000, "a");
+        let mut slow = journal.subscribe(Filter::default(), &Since::Now).unwrap();
+        let request = || Request {
+            pid: 1,
+            uid: 1000,
+            exe: Vec::new(),
+            credential: "github".into(),
+            rule: String::new(),
+            host: String::new(),
+            method: String::new(),
+            path: String::new(),
+            repository: String::new(),
+            refs: Vec::new(),
+            further_refs: 0,
+            policy_digest: "".into(),
+        };
+        for _ in 0..QUEUE + 5 {
+            journal.publish_use(own.clone(), request(), 2);
+        }
+        publish(journal, &own, "/x");
+        let items: Vec<_> = std::iter::from_fn(|| slow.try_next()).collect();
+        let lost = |wanted| {
+            let counts = items.iter().filter_map(|item| match item {
+                Item::Lost(loss) if loss.reason == wanted => Some(loss.count),
+                _ => None,
+            });
+            counts.sum::<u64>()
+        };
+        assert_eq!((lost(LossReason::Use), lost(LossReason::Reader)), (10, 1));
     }
 
     #[test]
@@ -535,6 +619,7 @@ mod tests {
             std::iter::from_fn(|| reader.history())
                 .map(|item| match item {
                     Item::Denial(denial) => (denial.sequence, denial.count),
+                    Item::Used(used) => (used.sequence, used.count),
                     Item::Lost(loss) => (loss.sequence, loss.count),
                 })
                 .collect::<Vec<_>>()

@@ -11,12 +11,14 @@ pub mod journal;
 pub mod mounts;
 mod scope;
 mod told;
+mod used;
 
 pub use decode::DecodeError;
 pub use journal::{Filter, Item, Journal, Loss, LossReason, ResumeError, Since, Subscription};
 pub use mounts::{Mounts, SharedMounts};
 pub use scope::{Events, Owner, Rules, Scope};
 pub use told::Told;
+pub use used::{Request, Used};
 
 use crate::escape::display;
 

@@ -17,6 +17,7 @@ use super::{
     decode::{Record, Target, decode},
     fold::Fold,
     told::{Bucket, Strangers},
+    used::Uses,
 };
 
 /// Generations of a policy of which records may still be on their way.
@@ -102,6 +103,7 @@ pub struct Scope {
     mounts: SharedMounts,
     pub(super) fold: Mutex<Fold>,
     pub(super) told: Mutex<Bucket>,
+    pub(super) uses: Mutex<Uses>,
     arrived: watch::Sender<u64>,
 }
 
@@ -115,6 +117,7 @@ impl Scope {
             mounts,
             fold: Mutex::default(),
             told: Mutex::default(),
+            uses: Mutex::default(),
             arrived: watch::Sender::new(0),
         }
     }
@@ -237,6 +240,7 @@ impl Events {
             for folded in fold.flush() {
                 self.journal.publish(scope.owner.clone(), folded);
             }
+            self.tell_untold(&scope);
         }
     }
 
@@ -374,7 +378,7 @@ mod tests {
                     ),
                     denial.count,
                 ),
-                Item::Lost(_) => panic!("lost"),
+                Item::Lost(_) | Item::Used(_) => panic!("no denial"),
             })
             .collect()
     }

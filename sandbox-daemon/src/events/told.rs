@@ -16,7 +16,7 @@ use super::{Events, Object, Owner, Refusal, Right, Scope, Verdict, fold::Folded}
 /// Refusals of one exec that are told each at once, and in a second after that.
 /// They come slower than the kernel's: each takes the proxy a connection, a
 /// request or a query.
-const BURST: u32 = 1024;
+pub(super) const BURST: u32 = 1024;
 const RATE: u32 = 128;
 
 /// A refusal by the proxy.
@@ -55,8 +55,8 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Counts refusals; whether they are to be told.
-    fn admit(&mut self, count: u64, now: Instant) -> bool {
+    /// Counts refusals, or uses; whether they are to be told.
+    pub(super) fn admit(&mut self, count: u64, now: Instant) -> bool {
         let filled = *self.filled.get_or_insert(now);
         let elapsed = now.duration_since(filled).as_millis();
         let refill = u32::try_from(elapsed.saturating_mul(RATE.into()) / 1000).unwrap_or(u32::MAX);
@@ -189,7 +189,7 @@ impl Events {
 }
 
 /// The executable of a process of that exec, or its comm where it has ended.
-fn executable(pid: u32, owner: &Owner, comm: [u8; 16]) -> Vec<u8> {
+pub(super) fn executable(pid: u32, owner: &Owner, comm: [u8; 16]) -> Vec<u8> {
     let process = Path::new("/proc").join(pid.to_string());
     let link = fs::read_link(process.join("exe"));
     // Another process may have the number by now.

@@ -9,7 +9,7 @@ use super::model::{Access, FileRule, Place};
 pub const LABEL: &str = "sandboxd";
 
 /// Places, and the most that is allowed there.
-pub(super) const PLACES: [(&str, Access); 4] = [
+const PLACES: [(&str, Access); 4] = [
     // Settings, policies, sets: they may be looked at.
     ("/etc/sandboxd", Access::Read),
     ("/usr/lib/sandboxd", Access::Read),
@@ -66,6 +66,14 @@ pub(super) fn is_variable(name: &str) -> bool {
     name.starts_with("SANDBOX") || VARIABLES.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
+/// Those, and the daemon's state where it is elsewhere.
+pub(super) fn places(state: Option<&Path>) -> Vec<(&Path, Access)> {
+    let usual = PLACES.iter().map(|(path, most)| (Path::new(*path), *most));
+    usual
+        .chain(state.map(|path| (path, Access::Deny)))
+        .collect()
+}
+
 /// Whether a rule allows more than that.
 pub(super) fn exceeds(access: Access, most: Access) -> bool {
     match access {
@@ -76,15 +84,15 @@ pub(super) fn exceeds(access: Access, most: Access) -> bool {
 }
 
 /// What a rule must not open; nothing: it opens none of it.
-pub(super) fn opened(rule: &FileRule) -> Option<&Path> {
+pub(super) fn opened<'r>(rule: &'r FileRule, places: &[(&Path, Access)]) -> Option<&'r Path> {
     let Place::Path(path) = &rule.place else {
         return None;
     };
-    let most = PLACES
+    places
         .iter()
-        .find(|(place, _)| path.starts_with(place))
-        .map(|(_, access)| *access)?;
-    exceeds(rule.access, most).then_some(path)
+        .filter(|(place, _)| path.starts_with(place))
+        .any(|(_, most)| exceeds(rule.access, *most))
+        .then_some(path)
 }
 
 #[cfg(test)]
@@ -97,7 +105,7 @@ mod tests {
             access,
             label: path.into(),
         };
-        opened(&rule).is_some()
+        opened(&rule, &places(Some(Path::new("/srv/state")))).is_some()
     }
 
     #[test]
@@ -107,6 +115,8 @@ mod tests {
         assert!(!opens("/etc/sandboxd/policies", Access::Read));
         assert!(opens("/var/lib/sandboxd/ca", Access::Read));
         assert!(!opens("/var/lib/sandboxd/ca", Access::Deny));
+        assert!(opens("/srv/state/secrets/1000", Access::Read));
+        assert!(!opens("/srv", Access::Write));
         assert!(!opens("/etc", Access::Write));
         assert!(!opens("/etc/sandboxd-other", Access::Write));
     }

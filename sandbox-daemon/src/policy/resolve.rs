@@ -26,6 +26,8 @@ pub struct Additions {
     pub write: Vec<PathBuf>,
     /// The file that the policy was read from: read-only inside.
     pub origin: Option<PathBuf>,
+    /// The daemon's state, wherever it is: it does not exist inside.
+    pub state: Option<PathBuf>,
 }
 
 impl Document {
@@ -205,7 +207,7 @@ impl<'r, 'a> Resolver<'r, 'a> {
         }
         self.add_from_caller(&mut rules, additions);
         self.protect_policies(&mut rules, additions);
-        self.protect_own(&mut rules);
+        self.protect_own(&mut rules, additions);
         if let Some(workspace) = &self.expansion.workspace
             && let Some(rule) = rules.nearest(workspace)
             && rule.access == Access::Deny
@@ -309,9 +311,10 @@ impl<'r, 'a> Resolver<'r, 'a> {
     }
 
     /// Sandboxd's own places: a policy that would open them is wrong.
-    fn protect_own(&mut self, rules: &mut Rules) {
+    fn protect_own(&mut self, rules: &mut Rules, additions: &Additions) {
+        let places = own::places(additions.state.as_deref());
         for rule in &rules.list {
-            if let Some(path) = own::opened(rule) {
+            if let Some(path) = own::opened(rule, &places) {
                 let message = format!(
                     "`{}` would open `{}`, which is sandboxd's own",
                     rule.label,
@@ -321,9 +324,9 @@ impl<'r, 'a> Resolver<'r, 'a> {
                 self.report.file_error(&message, Some(hint));
             }
         }
-        for (path, most) in own::PLACES {
+        for (path, most) in places {
             // Where less is allowed it stays less.
-            let allowed = rules.nearest(Path::new(path)).map(|rule| rule.access);
+            let allowed = rules.nearest(path).map(|rule| rule.access);
             if allowed.is_some_and(|access| own::exceeds(access, most)) {
                 rules.replace(FileRule {
                     place: Place::Path(path.into()),

@@ -636,6 +636,31 @@ fn a_denied_workspace_is_refused() {
 }
 
 #[test]
+fn the_daemons_state_does_not_exist_inside_wherever_it_is() {
+    let additions = Additions {
+        state: Some("/home/dev/app/state".into()),
+        ..Additions::default()
+    };
+    let document = parse(WORKSPACE).unwrap();
+    let policy = document.resolve(&expansion(), &additions).unwrap();
+    assert_eq!(access(&policy, "/home/dev/app/state"), Some(Access::Deny));
+    let secret = "/home/dev/app/state/secrets/1000/npm";
+    assert_eq!(access(&policy, secret), Some(Access::Deny));
+    assert_eq!(access(&policy, "/home/dev/app"), Some(Access::Write));
+    // Control: anywhere else that is the workspace's.
+    let policy = resolve(&document);
+    assert_eq!(access(&policy, secret), Some(Access::Write));
+
+    let opening = "version = 1\n[files]\nread = [\"/home/dev/app/state/secrets\"]\n";
+    let document = parse(opening).unwrap();
+    let wrong = document.resolve(&expansion(), &additions).unwrap_err();
+    assert!(wrong.0[0].message.contains("sandboxd's own"), "{wrong}");
+    document
+        .resolve(&expansion(), &Additions::default())
+        .unwrap();
+}
+
+#[test]
 fn what_a_caller_adds_goes_before_what_is_allowed_and_not_before_what_is_denied() {
     let document = shipped("default");
     let add = |read: &[&str], write: &[&str], origin: Option<&str>| {
@@ -646,6 +671,7 @@ fn what_a_caller_adds_goes_before_what_is_allowed_and_not_before_what_is_denied(
                 read: paths(read),
                 write: paths(write),
                 origin: origin.map(Into::into),
+                ..Additions::default()
             },
         )
     };

@@ -266,6 +266,7 @@ impl Exec {
         let (events, owner) = (registry.events(), self.scope.owner());
         events.lost(owner, LossReason::Rate, limited);
         events.lost(owner, LossReason::RingBuffer, dropped);
+        events.tell_untold(&self.scope);
     }
 
     /// Ends it: nothing of it survives, every refusal has been told or is

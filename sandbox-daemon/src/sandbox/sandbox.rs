@@ -311,6 +311,7 @@ impl Ground {
             read: source.extra_read.clone(),
             write: source.extra_write.clone(),
             origin: file,
+            state: Some(self.egress.secrets().state().to_path_buf()),
         };
         let mut policy = document
             .resolve(&expansion, &additions)

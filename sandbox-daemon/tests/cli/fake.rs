@@ -29,6 +29,8 @@ pub(crate) struct Fake {
     pub(crate) context: TestContext,
     /// Gets a word for each stream that its client closed.
     pub(crate) closed: std::sync::mpsc::Receiver<&'static str>,
+    /// What was set: name, value, whose.
+    pub(crate) secrets: Secrets,
     _runtime: Runtime,
 }
 
@@ -39,9 +41,10 @@ impl Fake {
         context.host = format!("unix://{}", socket.display());
         let runtime = Runtime::new().unwrap();
         let (told, closed) = std::sync::mpsc::channel();
+        let secrets = Secrets::default();
         let service = Service {
             told,
-            secrets: Secrets::default(),
+            secrets: secrets.clone(),
         };
         let listener = runtime.block_on(async { UnixListener::bind(&socket).unwrap() });
         let server = tonic::transport::Server::builder()
@@ -51,6 +54,7 @@ impl Fake {
         Self {
             context,
             closed,
+            secrets,
             _runtime: runtime,
         }
     }
@@ -61,7 +65,7 @@ struct Service {
     secrets: Secrets,
 }
 
-type Secrets = Arc<Mutex<Vec<(String, Vec<u8>, Option<u32>)>>>;
+pub(crate) type Secrets = Arc<Mutex<Vec<(String, Vec<u8>, Option<u32>)>>>;
 
 type Answers = mpsc::Sender<Result<RunResponse, Status>>;
 type Scene = Pin<Box<dyn Future<Output = ()> + Send>>;

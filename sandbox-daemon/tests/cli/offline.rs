@@ -123,7 +123,7 @@ fn help_of_run_names_every_option_and_status() {
     }
     let output = context.output(&["--help"]);
     for verb in [
-        "run", "enroll", "events", "ps", "kill", "policy", "doctor", "version",
+        "run", "enroll", "events", "ps", "kill", "policy", "secret", "doctor", "version",
     ] {
         assert!(stdout(&output).contains(verb), "{verb}");
     }
@@ -161,4 +161,29 @@ fn doctor_without_a_daemon_is_a_failure_with_a_remedy() {
         .find(|check| check["name"] == "daemon reachable")
         .unwrap();
     assert_eq!(daemon["state"], "missing");
+}
+
+#[test]
+fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
+    let context = TestContext::offline();
+    let output = context.output(&["secret", "set", "github", "hunter2"]);
+    assert_eq!(code(&output), 2);
+    assert_eq!(
+        stderr(&output),
+        "sandbox: the value of a secret is not taken as an argument\n\
+         hint: other users and the shell's history see arguments: give it on stdin, or \
+         with `--file`, and replace this one where it is from\n"
+    );
+    let output = context.output(&["secret", "set", "github=hunter2"]);
+    assert_eq!(code(&output), 2);
+    assert_eq!(
+        stderr(&output),
+        "sandbox: the name of a secret must be 1 to 64 letters, digits, `-`, `_` and `.`, and \
+         not begin with a `.`\n"
+    );
+    let output = context.output(&["secret", "set", "--help"]);
+    assert!(!stdout(&output).contains("[VALUE]"), "{}", stdout(&output));
+    for word in ["--file", "--user", "stdin", "NAME"] {
+        assert!(stdout(&output).contains(word), "{word}");
+    }
 }

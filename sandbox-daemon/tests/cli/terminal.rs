@@ -75,6 +75,11 @@ impl Screen {
             .intersects(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
 
+    fn echoes(&self) -> bool {
+        let modes = tcgetattr(&self.slave).unwrap();
+        modes.local_flags.contains(LocalFlags::ECHO)
+    }
+
     /// The command has started.
     fn wait_until_raw(&self) {
         for _ in 0..3_000 {
@@ -140,4 +145,76 @@ fn denials_are_told_on_the_restored_terminal() {
     screen.wait_for("id_ed25519 (rule credentials) by python3[4211] (3 times)\r\n");
     assert_eq!(screen.code(), Some(3));
     assert!(!screen.is_raw());
+}
+
+#[test]
+fn a_secret_is_asked_for_and_not_shown() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["secret", "set", "github"], None);
+    screen.wait_for("secret: ");
+    assert!(!screen.echoes());
+    screen.type_in("hunter2\n");
+    assert_eq!(screen.code(), Some(0));
+    screen.wait_for("\n");
+    assert!(!screen.seen.contains("hunter2"), "{}", screen.seen);
+    assert!(screen.echoes());
+    let kept = fake.secrets.lock().unwrap().clone();
+    assert_eq!(kept, [("github".to_owned(), b"hunter2".to_vec(), None)]);
+}
+
+#[test]
+fn a_question_that_is_ended_by_a_signal_leaves_the_terminal_as_it_was() {
+    let fake = Fake::start();
+    for (signal, code) in [
+        (Signal::SIGINT, 130),
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+    ] {
+        let mut screen = Screen::start(&fake, &["secret", "set", "github"], None);
+        screen.wait_for("secret: ");
+        assert!(!screen.echoes());
+        screen.type_in("hun");
+        screen.signal(signal);
+        assert_eq!(screen.code(), Some(code), "{signal}");
+        assert!(screen.echoes(), "{signal}");
+    }
+    assert!(fake.secrets.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_line_that_the_terminal_may_have_cut_is_refused() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["secret", "set", "github"], None);
+    screen.wait_for("secret: ");
+    for _ in 0..10 {
+        screen.type_in(&"a".repeat(500));
+    }
+    screen.type_in("\n");
+    screen.wait_for("longer than a line of a terminal");
+    assert_eq!(screen.code(), Some(1));
+    assert!(fake.secrets.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_question_that_is_stopped_is_asked_again() {
+    let fake = Fake::start();
+    let mut screen = Screen::start(&fake, &["secret", "set", "github"], None);
+    screen.wait_for("secret: ");
+    screen.signal(Signal::SIGTSTP);
+    let stopped = format!("/proc/{}/stat", screen.child.id());
+    let is_stopped = || std::fs::read_to_string(&stopped).unwrap().contains(") T ");
+    for _ in 0..3_000 {
+        if is_stopped() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(is_stopped() && screen.echoes());
+    screen.seen.clear();
+    screen.signal(Signal::SIGCONT);
+    screen.wait_for("secret: ");
+    screen.type_in("hunter2\n");
+    assert_eq!(screen.code(), Some(0));
+    assert_eq!(fake.secrets.lock().unwrap().len(), 1);
 }

@@ -1,5 +1,7 @@
 //! The verbs that only ask the daemon.
 
+use std::{io::Write as _, process::Stdio};
+
 use serde_json::Value;
 
 use super::{code, fake::Fake, stderr, stdout, utf8};
@@ -104,4 +106,63 @@ fn a_host_on_the_command_line_beats_the_environment() {
         .unwrap();
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert!(utf8(&fake.context.path()).starts_with('/'));
+}
+
+#[test]
+fn a_secret_comes_from_stdin_or_a_file_without_its_line_break() {
+    let fake = Fake::start();
+    let mut set = fake.context.client(&["secret", "set", "github"]);
+    let mut client = set.stdin(Stdio::piped()).spawn().unwrap();
+    client.stdin.take().unwrap().write_all(b"one\n").unwrap();
+    assert!(client.wait().unwrap().success());
+    fake.context.write("token", "two\n");
+    let set = ["secret", "set", "npm", "--file", "token", "--user", "1234"];
+    let output = fake.context.output(&set);
+    assert_eq!(
+        (code(&output), stdout(&output), stderr(&output)),
+        (0, "", "")
+    );
+    let kept = fake.secrets.lock().unwrap().clone();
+    assert_eq!(
+        kept,
+        [
+            ("github".to_owned(), b"one".to_vec(), None),
+            ("npm".to_owned(), b"two".to_vec(), Some(1234)),
+        ]
+    );
+
+    fake.context.write("two-lines", "hunter\n2\n");
+    let output = fake
+        .context
+        .output(&["secret", "set", "npm", "--file", "two-lines"]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(
+        stderr(&output),
+        "sandbox: the value must be 1 to 16384 bytes of visible ASCII, without a space at its \
+         ends and without line breaks\n"
+    );
+    let output = fake
+        .context
+        .output(&["secret", "set", "npm", "--file", "none"]);
+    assert!(stderr(&output).contains("cannot use the file `none`"));
+    assert_eq!(fake.secrets.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn secrets_are_listed_and_removed_by_name() {
+    let fake = Fake::start();
+    let output = fake.context.output(&["secret", "list"]);
+    assert_eq!(
+        stdout(&output),
+        "NAME    SET\ngithub  2023-11-14T22:13:20Z\n"
+    );
+    let output = fake.context.output(&["secret", "list", "-o", "json"]);
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(list[0]["name"], "github");
+    assert!(list[0]["set_time"].as_str().unwrap().starts_with("2023"));
+    let output = fake.context.output(&["secret", "rm", "github", "npm"]);
+    assert_eq!((code(&output), stderr(&output)), (0, ""));
+    let output = fake.context.output(&["secret", "rm", "nothing", "npm"]);
+    assert_eq!(code(&output), 3);
+    assert_eq!(code(&fake.context.output(&["secret", "rm"])), 2);
 }

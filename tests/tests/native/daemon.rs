@@ -322,6 +322,7 @@ pub(crate) struct Transcript {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) denials: Vec<proto::Denial>,
+    pub(crate) used: Vec<proto::CredentialUse>,
     pub(crate) lost: u64,
     pub(crate) exited: proto::Exited,
 }
@@ -374,6 +375,7 @@ impl Run {
                     transcript.stderr.extend_from_slice(&bytes);
                 }
                 run_response::Response::Denial(denial) => transcript.denials.push(denial),
+                run_response::Response::Used(used) => transcript.used.push(used),
                 run_response::Response::Lost(lost) => transcript.lost += lost.count,
                 run_response::Response::Exited(it) => exited = Some(it),
             }

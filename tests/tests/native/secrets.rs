@@ -10,10 +10,14 @@ use std::{
 
 use sandbox_daemon::{
     launch::Peer,
-    proto::{DeleteSecretRequest, ListSecretsRequest, SetSecretRequest},
+    proto::{
+        CredentialUse, DeleteSecretRequest, ListSecretsRequest, SetSecretRequest,
+        WatchEventsRequest, lost::Reason, run_response::Response, watch_events_response,
+    },
     sandbox::{Caller, SandboxError},
     secrets::{SecretError, Secrets},
 };
+use sandbox_proxy::channel::Used;
 use tonic::{Code, Status};
 
 use crate::{
@@ -243,4 +247,103 @@ async fn what_is_not_roots_is_not_used() {
     assert!(Secrets::open(secrets.state()).is_err());
     let status = set(&daemon, None, "npm", VALUE).await.unwrap_err();
     assert_eq!(reason(&status), "SECRETS_EXPOSED");
+}
+
+fn used(exec: u64, count: u64) -> Used {
+    Used {
+        sandbox: 0,
+        exec,
+        generation: 0,
+        pid: std::process::id(),
+        uid: USER,
+        comm: *b"git-remote-https",
+        credential: "github".into(),
+        rule: "o/r".into(),
+        host: "github.com".into(),
+        port: 443,
+        method: "POST".into(),
+        path: "/o/r/git-receive-pack".into(),
+        repository: "o/r".into(),
+        refs: vec!["refs/heads/\x1b[2J".into()],
+        count,
+    }
+}
+
+#[tokio::test]
+async fn every_use_comes_before_exited_and_counts_as_no_refusal() {
+    let daemon = Daemon::start().await;
+    let mut run = daemon.run(&["sh", "-c", "read _"]).await.unwrap();
+    let started = run.started().await;
+    let [exec] = daemon.told.execs()[..] else {
+        panic!("one exec runs");
+    };
+    daemon.events.used(used(exec, 3));
+    let Some(Response::Used(live)) = run.next().await else {
+        panic!("the use is told while the command runs");
+    };
+    assert_eq!((live.sequence, live.count), (1, 3));
+    assert_eq!(
+        (&live.exec_id, &live.sandbox_id),
+        (&started.exec_id, &started.sandbox_id)
+    );
+    assert_eq!(live.exe_display, "git-remote-https");
+    assert_eq!(
+        live.request_display,
+        "POST github.com:443 /o/r/git-receive-pack (o/r: refs/heads/\\x1b[2J)"
+    );
+    assert_eq!(live.refs, ["refs/heads/\x1b[2J"]);
+    daemon.events.used(used(exec, 2));
+    drop(run.requests.take());
+    let transcript = run.finish().await;
+    let counts: Vec<_> = transcript.used.iter().map(|it| it.count).collect();
+    assert_eq!(counts, [2]);
+    assert_eq!((transcript.exited.denied, transcript.exited.lost), (0, 0));
+    assert_eq!(transcript.lost, 0);
+
+    let history = history(&daemon).await;
+    assert_eq!(history.0, [vec![live], transcript.used].concat());
+}
+
+#[tokio::test]
+async fn uses_beyond_the_rate_are_told_as_lost_before_exited() {
+    let daemon = Daemon::start().await;
+    let mut run = daemon.run(&["sh", "-c", "read _"]).await.unwrap();
+    run.started().await;
+    let [exec] = daemon.told.execs()[..] else {
+        panic!("one exec runs");
+    };
+    for _ in 0..2000 {
+        daemon.events.used(used(exec, 1));
+    }
+    drop(run.requests.take());
+    let transcript = run.finish().await;
+    assert!(transcript.lost > 0);
+    assert_eq!(transcript.used.len() as u64 + transcript.lost, 2000);
+    assert_eq!((transcript.exited.denied, transcript.exited.lost), (0, 0));
+    let (told, lost) = history(&daemon).await;
+    assert_eq!(told.len() as u64 + lost, 2000);
+}
+
+/// Uses in the buffer, and how many were lost.
+async fn history(daemon: &Daemon) -> (Vec<CredentialUse>, u64) {
+    let request = WatchEventsRequest {
+        history: true,
+        no_follow: true,
+        ..WatchEventsRequest::default()
+    };
+    let mut client = daemon.client.clone();
+    let mut watched = client.watch_events(request).await.unwrap().into_inner();
+    let (mut told, mut lost) = (Vec::new(), 0);
+    while let Some(response) = watched.message().await.unwrap() {
+        match response.response {
+            Some(watch_events_response::Response::Used(used)) => told.push(used),
+            Some(watch_events_response::Response::Lost(it)) => {
+                assert_eq!(it.reason(), Reason::Use);
+                lost += it.count;
+            }
+            Some(watch_events_response::Response::Watching(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    (told, lost)
 }
