@@ -10,7 +10,8 @@ use std::{
 use prost::Message as _;
 use prost_types::Any;
 use sandbox_daemon::proto::{
-    self, Denial, Exited, Lost, Right, RunRequest, RunResponse, Start, Started, Stdio, Verdict,
+    self, CredentialUse, Denial, Exited, Lost, Right, RunRequest, RunResponse, Start, Started,
+    Stdio, Verdict,
     denial::Object,
     exited,
     run_request::Request as Asked,
@@ -107,6 +108,24 @@ fn denial(path: &'static [u8], display: &str) -> Denial {
     }
 }
 
+fn credential_use() -> CredentialUse {
+    CredentialUse {
+        sandbox_id: "SBX".into(),
+        exec_id: "EXE".into(),
+        sequence: 2,
+        pid: 4212,
+        exe: "/usr/bin/gh".into(),
+        exe_display: "/usr/bin/gh".into(),
+        credential: "github".into(),
+        host: "api.github.com:443".into(),
+        method: "POST".into(),
+        path: "/repos/o/r/pulls".into(),
+        request_display: "POST api.github.com:443 /repos/o/r/pulls".into(),
+        count: 1,
+        ..CredentialUse::default()
+    }
+}
+
 /// Plays the command called `name`.
 async fn play(
     name: String,
@@ -128,6 +147,7 @@ async fn play(
             answer(&to, Answer::Denial(key.clone())).await;
             answer(&to, Answer::Denial(Denial { count: 2, ..key })).await;
             answer(&to, Answer::Denial(denial(b"/a\xff", "/a\\xff"))).await;
+            answer(&to, Answer::Used(credential_use())).await;
             exit(&to, exited::Status::Code(number)).await;
         }
         "many" => {
@@ -280,7 +300,11 @@ impl Sandboxes for Service {
             epoch: "1".into(),
             sequence: 1,
         });
-        for told in [watching, Told::Denial(denial(b"/x", "/x"))] {
+        for told in [
+            watching,
+            Told::Denial(denial(b"/x", "/x")),
+            Told::Used(credential_use()),
+        ] {
             let response = proto::WatchEventsResponse {
                 response: Some(told),
             };

@@ -125,12 +125,23 @@ fn json_has_every_event_as_a_line() {
     };
     let events = read("exit 7");
     let kinds: Vec<_> = events.iter().map(|event| &event["type"]).collect();
-    assert_eq!(kinds, ["started", "denial", "denial", "denial", "exited"]);
+    assert_eq!(
+        kinds,
+        [
+            "started",
+            "denial",
+            "denial",
+            "denial",
+            "credential_use",
+            "exited"
+        ]
+    );
     assert_eq!(events[0]["withheld_env"], json!(["GITHUB_TOKEN"]));
     assert_eq!(events[1]["path"], "/home/dev/.ssh/id_ed25519");
     assert_eq!(events[3]["path_base64"], "L2H/");
     assert_eq!(events[3]["object_display"], "/a\\xff");
-    assert_eq!(events[4]["code"], 7);
+    assert_eq!(events[4]["credential"], "github");
+    assert_eq!(events[5]["code"], 7);
 
     let events = read("missing");
     assert_eq!(events.len(), 1);

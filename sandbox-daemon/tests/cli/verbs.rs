@@ -56,6 +56,10 @@ fn events_are_data_on_stdout() {
     let output = fake.context.output(&["events"]);
     assert_eq!(code(&output), 0);
     assert!(stdout(&output).contains("SBX denied read /x (rule credentials) by python3[4211]"));
+    assert!(
+        stdout(&output)
+            .contains("SBX used github: POST api.github.com:443 /repos/o/r/pulls by gh[4212]\n")
+    );
     let output = fake.context.output(&["events", "-o", "json"]);
     let lines: Vec<Value> = stdout(&output)
         .lines()
@@ -63,6 +67,8 @@ fn events_are_data_on_stdout() {
         .collect();
     assert_eq!(lines[0]["type"], "watching");
     assert_eq!(lines[1]["type"], "denial");
+    assert_eq!(lines[2]["type"], "credential_use");
+    assert_eq!(lines[2]["path"], "/repos/o/r/pulls");
 }
 
 #[test]
