@@ -42,26 +42,22 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn says_what_was_read(head: &Head) {
-    let mut rest = &head.raw[head.shallow.len() * shallow(head)..];
-    // A line may end in one.
-    for command in &head.commands {
+    let shallow = head.shallow.iter().map(|id| format!("shallow {id}"));
+    let commands = head
+        .commands
+        .iter()
+        .map(|it| format!("{} {} {}", it.old, it.new, it.reference));
+    let mut rest = &head.raw[..];
+    for text in shallow.chain(commands) {
         let Ok(Some((Packet::Data(line), used))) = pkt::read(rest) else {
             panic!("not a packet");
         };
-        let text = format!("{} {} {}", command.old, command.new, command.reference);
-        let after = line.strip_prefix(text.as_bytes()).expect("another command");
+        let after = line.strip_prefix(text.as_bytes()).expect("another line");
+        // Capabilities, or a line's end.
         assert!(matches!(after, [] | [b'\n'] | [0, ..]), "{after:?}");
         rest = &rest[used..];
     }
     assert_eq!(rest, b"0000");
-}
-
-/// How long a shallow line is, with its length, if all end in the same way.
-fn shallow(head: &Head) -> usize {
-    match pkt::read(&head.raw) {
-        Ok(Some((Packet::Data(_), used))) if !head.shallow.is_empty() => used,
-        _ => 0,
-    }
 }
 
 fn decided(head: &Head, size: usize) {

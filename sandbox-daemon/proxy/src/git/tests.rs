@@ -595,29 +595,3 @@ fn options_before_the_pack_are_let_through_with_it() {
         }
     }
 }
-
-#[test]
-#[ignore = "a measurement"]
-fn speed_of_a_pack_that_is_checked_to_its_end() {
-    let world = World::new(rule());
-    done(world.work(), &["checkout", "-q", "-b", "else", "HEAD~1"]);
-    let text: Vec<u8> = noise(100 << 20).iter().map(|it| b'a' + it % 16).collect();
-    commit(world.work(), "large", &text);
-    commit(world.work(), "noise", &noise(100 << 20));
-    for (old, what) in [("main", "to its end"), ("main~1", "until it is clear")] {
-        let (head, pack) = captured(world.work(), old, "else", true);
-        let start = std::time::Instant::now();
-        let mut check = PackCheck::new(&head);
-        for at in (0..pack.len()).step_by(1 << 16) {
-            check
-                .feed(pack.slice(at..pack.len().min(at + (1 << 16))))
-                .unwrap();
-        }
-        let shown = check.finish().is_ok();
-        let seconds = start.elapsed().as_secs_f64();
-        println!(
-            "{what}: {} MiB in {seconds:.2} s, {shown}",
-            pack.len() >> 20
-        );
-    }
-}
