@@ -13,9 +13,9 @@ use std::{
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use sandbox_daemon::proto::{
-    self, CreateSandboxRequest, DeleteSandboxRequest, Denial, Exited, Lost, PolicySource,
-    PolicyText, RunRequest, Sandbox, SandboxSpec, Start, Started, Stdio, exited, policy_source,
-    run_request, run_response, sandboxes_client::SandboxesClient, start,
+    self, CreateSandboxRequest, CredentialUse, DeleteSandboxRequest, Denial, Exited, Lost,
+    PolicySource, PolicyText, RunRequest, Sandbox, SandboxSpec, Start, Started, Stdio, exited,
+    policy_source, run_request, run_response, sandboxes_client::SandboxesClient, start,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -187,6 +187,7 @@ pub(crate) struct Ran {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) denials: Vec<Denial>,
+    pub(crate) uses: Vec<CredentialUse>,
     pub(crate) lost: Vec<Lost>,
     pub(crate) exited: Exited,
 }
@@ -241,6 +242,7 @@ impl Run {
             Some(run_response::Response::Stdout(bytes)) => self.ran.stdout.extend(bytes),
             Some(run_response::Response::Stderr(bytes)) => self.ran.stderr.extend(bytes),
             Some(run_response::Response::Denial(denial)) => self.ran.denials.push(denial),
+            Some(run_response::Response::Used(used)) => self.ran.uses.push(used),
             Some(run_response::Response::Lost(lost)) => self.ran.lost.push(lost),
             Some(run_response::Response::Exited(exited)) => {
                 self.ran.exited = exited;
@@ -279,6 +281,13 @@ impl fmt::Debug for Ran {
                 denial.exe_display,
                 denial.pid,
                 denial.count,
+            )?;
+        }
+        for used in &self.uses {
+            writeln!(
+                f,
+                "used {}: {} (rule {})",
+                used.credential, used.request_display, used.rule
             )?;
         }
         writeln!(f, "{:?}", self.lost)?;

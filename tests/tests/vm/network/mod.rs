@@ -1,6 +1,7 @@
 //! Attacks on the network wall: addresses of other machines. Beside it this
 //! machine's own, Unix sockets, and what is made and used as a socket.
 
+mod credentials;
 mod listen;
 mod loopback;
 mod programs;
@@ -22,6 +23,7 @@ use crate::{
 pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
     let trials = [
         addresses(),
+        credentials::trials(),
         listen::trials(),
         loopback::trials(),
         programs::trials(),

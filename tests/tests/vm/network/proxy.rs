@@ -62,7 +62,7 @@ openssl ecparam -name prime256v1 -genkey -noout -out ca.key
 openssl req -x509 -new -key ca.key -days 30 -subj /CN=ca -out ca.pem
 openssl ecparam -name prime256v1 -genkey -noout -out key.pem
 openssl req -new -key key.pem -subj /CN=files.example -out request.pem
-printf 'subjectAltName=DNS:files.example,DNS:git.example,DNS:other.example\n' > names
+printf 'subjectAltName=DNS:files.example,DNS:git.example,DNS:other.example,DNS:vault.example\n' > names
 openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 \
   -extfile names -out certificate.pem
 echo "hello from files" > www/hello
@@ -76,8 +76,43 @@ chmod -R a+rX /srv/proxy
 
 /// Files over HTTP and HTTPS.
 const SERVE: &str = r#"
-import functools, http.server, ssl, sys, threading
-handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory="/srv/proxy/www")
+import base64, functools, http.server, os, ssl, subprocess, threading
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if self.headers["Host"] != "vault.example": return super().do_GET()
+        token = open("/srv/proxy/token").read()
+        basic = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+        if self.headers["Authorization"] not in (f"Bearer {token}", f"Basic {basic}"):
+            return self.answer("401 Unauthorized", b"WWW-Authenticate: Basic\r\n", b"no\n")
+        if not self.path.startswith("/git/"):
+            return self.answer("200 OK", b"", f"{self.command} {self.path}\n".encode())
+        path, _, query = self.path.removeprefix("/git").partition("?")
+        length = self.headers["Content-Length"]
+        if length: body = self.rfile.read(int(length))
+        else: body = b"".join(iter(self.chunk, b"")) if self.command == "POST" else b""
+        git = subprocess.run(["git", "-c", "safe.directory=*", "http-backend"], input=body, capture_output=True, env={
+            "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": "/srv/proxy/www", "REMOTE_USER": "agent",
+            "GIT_HTTP_EXPORT_ALL": "1", "REQUEST_METHOD": self.command, "PATH_INFO": path,
+            "QUERY_STRING": query, "CONTENT_TYPE": self.headers["Content-Type"] or "",
+            "CONTENT_LENGTH": str(len(body)), "HTTP_CONTENT_ENCODING": self.headers["Content-Encoding"] or "",
+            "GIT_PROTOCOL": self.headers["Git-Protocol"] or ""})
+        head, _, rest = git.stdout.partition(b"\r\n\r\n")
+        status = "200 OK"
+        lines = []
+        for line in head.split(b"\r\n"):
+            if line.startswith(b"Status: "): status = line[8:].decode()
+            else: lines.append(line + b"\r\n")
+        self.answer(status, b"".join(lines), rest)
+    do_POST = do_GET
+    def chunk(self):
+        piece = self.rfile.read(int(self.rfile.readline(), 16))
+        self.rfile.readline()
+        return piece
+    def answer(self, status, head, body):
+        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        self.wfile.write(f"HTTP/1.1 {status}\r\n".encode() + head + body)
+        self.close_connection = True
+handler = functools.partial(Handler, directory="/srv/proxy/www")
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain("/srv/proxy/certificate.pem", "/srv/proxy/key.pem")
 plain = http.server.ThreadingHTTPServer(("203.0.113.1", 80), handler)
@@ -93,6 +128,7 @@ static SERVERS: LazyLock<[Child; 2]> = LazyLock::new(|| {
     host::output(ROOT, &["sh", "-c", MAKE]);
     let address = "ip -n outside addr add 203.0.113.53/32 dev lo";
     host::output(ROOT, &["sh", "-c", address]);
+    fs::write("/srv/proxy/token", "nobody has it").unwrap();
     let servers = [serve(NAMES), serve(SERVE)];
     fs::write("/etc/resolv.conf", "nameserver 203.0.113.53\n").unwrap();
     servers
@@ -156,6 +192,27 @@ fn told(denials: &[Denial]) -> Vec<(&str, &str, &str)> {
 /// Names of the other host's are known, and its files served.
 pub(crate) async fn serve_names() {
     known().await;
+}
+
+/// What the servers are trusted by.
+pub(crate) const OUTSIDE: &str = "/srv/proxy/ca.pem";
+
+/// `vault.example` wants this token from now on, and the machine trusts the servers.
+pub(crate) async fn serve_vault(token: &str) {
+    LazyLock::force(&SERVERS);
+    fs::write("/srv/proxy/token", token).unwrap();
+    let installed = "/usr/local/share/ca-certificates/outside.crt";
+    if fs::exists(installed).unwrap() {
+        return;
+    }
+    fs::copy(OUTSIDE, installed).unwrap();
+    host::output(ROOT, &["update-ca-certificates"]);
+    let bundle = "/run/sandboxd/trust/bundle.pem";
+    let certificate = fs::read_to_string(OUTSIDE).unwrap();
+    wait_until("the daemon trusts the servers", || {
+        fs::read_to_string(bundle).is_ok_and(|it| it.contains(certificate.trim_end()))
+    })
+    .await;
 }
 
 /// Waits for the daemon to have read `/etc/resolv.conf` again.
