@@ -159,7 +159,11 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, CliError> {
     for entry in entries {
         let path = entry.map_err(error)?.path();
         let is_policy = path.extension().is_some_and(|ending| ending == "toml");
-        if is_policy && path.file_name().is_some_and(|name| !DATA.iter().any(|it| name == *it)) {
+        if is_policy
+            && path
+                .file_name()
+                .is_some_and(|name| !DATA.iter().any(|it| name == *it))
+        {
             paths.push(path);
         }
     }

@@ -92,6 +92,13 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
     (!several && !value.to_str().ok()?.split(',').any(hidden)).then_some(value)
 }
 
+/// Whether that is a WebSocket and nothing else.
+#[must_use]
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
+    let protocol = upgrade(headers).map(HeaderValue::as_bytes);
+    protocol.is_some_and(|it| it.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+}
+
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named = |name: &HeaderName| names(headers, &header::CONNECTION, name.as_str());
     let mut kept = HeaderMap::with_capacity(headers.len() + 2);

@@ -6,7 +6,7 @@ use http_body_util::{Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     body::Incoming,
-    header::{CONTENT_LENGTH, EXPECT},
+    header::{CONTENT_LENGTH, EXPECT, UPGRADE},
     http::request::Parts,
     upgrade::{self, OnUpgrade},
 };
@@ -206,6 +206,10 @@ impl Session {
         let grant = self
             .caller
             .reach(Operation::Request, &authority.host, authority.port)?;
+        if authority.secure && !headers::is_websocket(request.headers()) {
+            // What is spoken then could be more requests, with what this one has.
+            request.headers_mut().remove(UPGRADE);
+        }
         let upgrades =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
         let client = upgrades.then(|| upgrade::on(&mut request));

@@ -166,6 +166,19 @@ async fn a_websocket_is_opened_with_the_credential_and_carries_what_it_likes() {
 }
 
 #[tokio::test]
+async fn nothing_but_a_websocket_is_spoken_instead_of_http() {
+    let scene = Scene::new(|it| it.dummy = None).await;
+    for protocol in ["foo", "websocket, foo", "h2c", "TLS/1.2"] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: HOST\r\nconnection: Upgrade\r\nupgrade: {protocol}\r\n\r\n"
+        );
+        let (heard, _) = scene.ask(&request).await;
+        assert!(heard.contains("authorization: "), "{heard}");
+        assert!(!heard.to_lowercase().contains("upgrade"), "{heard}");
+    }
+}
+
+#[tokio::test]
 async fn a_dummy_in_a_trailer_breaks_the_request_off() {
     let scene = Scene::new(|_| {}).await;
     let request = format!(
