@@ -1,15 +1,21 @@
-"""Gets and posts with the library that is named, as its documentation shows."""
+"""Gets and posts with the library that is named, as its documentation shows; with
+`TOKEN`, if there is one."""
 
 import asyncio
+import os
 import sys
 
 library, base = sys.argv[1:]
+headers = {}
+if token := os.environ.get("TOKEN"):
+    headers["Authorization"] = f"Bearer {token}"
 
 
 def requests():
     import requests
 
     with requests.Session() as session:
+        session.headers.update(headers)
         session.get(f"{base}/got").raise_for_status()
         return session.post(f"{base}/posted", data="body").json()
 
@@ -17,7 +23,7 @@ def requests():
 def httpx():
     import httpx
 
-    with httpx.Client() as client:
+    with httpx.Client(headers=headers) as client:
         client.get(f"{base}/got").raise_for_status()
         return client.post(f"{base}/posted", content="body").json()
 
@@ -27,7 +33,7 @@ def aiohttp():
 
     async def main():
         # It reads the proxy variables only when it is told to.
-        async with aiohttp.ClientSession(trust_env=True) as session:
+        async with aiohttp.ClientSession(trust_env=True, headers=headers) as session:
             async with session.get(f"{base}/got") as response:
                 response.raise_for_status()
             async with session.post(f"{base}/posted", data="body") as response:
@@ -40,8 +46,11 @@ def urllib():
     import json
     import urllib.request
 
-    urllib.request.urlopen(f"{base}/got").read()
-    return json.load(urllib.request.urlopen(f"{base}/posted", b"body"))
+    def request(path, body=None):
+        return urllib.request.Request(f"{base}/{path}", body, headers)
+
+    urllib.request.urlopen(request("got")).read()
+    return json.load(urllib.request.urlopen(request("posted", b"body")))
 
 
 answer = globals()[library]()

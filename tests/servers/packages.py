@@ -37,7 +37,7 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def npm():
+def npm(host):
     manifest = {"name": "leaf", "version": "1.0.0", "main": "index.js"}
     tarball = tar_gz(
         {
@@ -47,7 +47,7 @@ def npm():
     )
     integrity = base64.b64encode(hashlib.sha512(tarball).digest()).decode()
     dist = {
-        "tarball": "https://npm.example/leaf/-/leaf-1.0.0.tgz",
+        "tarball": f"https://{host}/leaf/-/leaf-1.0.0.tgz",
         "integrity": f"sha512-{integrity}",
         "shasum": hashlib.sha1(tarball).hexdigest(),
     }
@@ -80,7 +80,7 @@ def pypi():
     return {"/simple/leaf/": index.encode(), f"/files/{name}": wheel}
 
 
-def crates():
+def crates(host, locked):
     manifest = '[package]\nname = "leaf"\nversion = "1.0.0"\nedition = "2021"\n'
     crate = tar_gz(
         {
@@ -96,8 +96,9 @@ def crates():
         "features": {},
         "yanked": False,
     }
+    config = {"dl": f"https://{host}/dl/{{crate}}-{{version}}", "auth-required": locked}
     return {
-        "/index/config.json": b'{"dl": "https://crates.example/dl/{crate}-{version}"}',
+        "/index/config.json": json.dumps(config).encode(),
         "/index/le/af/leaf": json.dumps(line).encode() + b"\n",
         "/dl/leaf-1.0.0": crate,
     }
@@ -182,9 +183,11 @@ def git(root):
 def make(root):
     git(root)
     return {
-        "npm.example": npm(),
+        "npm.example": npm("npm.example"),
+        "npm.locked.example": npm("npm.locked.example"),
         "pypi.example": pypi(),
-        "crates.example": crates(),
+        "crates.example": crates("crates.example", locked=False),
+        "crates.locked.example": crates("crates.locked.example", locked=True),
         "go.example": go(),
         "apt.example": apt(root),
     }

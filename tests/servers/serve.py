@@ -17,6 +17,7 @@ import threading
 import names
 import packages
 import streams
+import tokens
 import web
 
 WIRE = "world"
@@ -78,7 +79,7 @@ def sshd(root, address):
 def http2(root, address):
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "http2.js")
     server = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "node", script, address, f"{root}/tls"],
+        ["setpriv", "--pdeathsig", "KILL", "node", script, address, root],
         stdout=subprocess.PIPE,
     )
     if server.stdout.readline() != b"ready\n":
@@ -95,11 +96,14 @@ def main():
     plug_in(zone["addresses"])
     records = Records(f"{root}/records.jsonl")
     at = zone["servers"]
+    tokens.path = f"{root}/tokens"
     names.start(at["dns"], zone["names"], records)
-    web.start(zone["web"], root, packages.make(root), records)
+    context = web.start(zone["web"], root, packages.make(root), records)
     streams.start_greeting(at["db"], 5432, records)
     for port in (80, 443, 853, 8080):
         streams.start_capture(at["raw"], port, records)
+    for port in (443, 8443):
+        streams.start_capture(at["tap"], port, records, context)
     web.start_old(at["old"], records)
     sshd(root, at["ssh"])
     http2(root, at["http2"])

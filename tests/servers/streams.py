@@ -34,14 +34,20 @@ def start_greeting(address, port, records):
     run(Server((address, port), Greeting))
 
 
-def start_capture(address, port, records):
-    """Records each connection's bytes as they come; answers each head that
-    looks like one of HTTP with the same small answer, and understands nothing."""
+def start_capture(address, port, records, context=None):
+    """Records each connection's bytes as they come, where there is a context those
+    inside TLS; answers each head that looks like one of HTTP with the same small
+    answer, and understands nothing."""
     numbers = itertools.count()
+    kind = f"{port}" if context is None else f"tls-{port}"
 
     class Capture(socketserver.BaseRequestHandler):
+        def setup(self):
+            if context:
+                self.request = context.wrap_socket(self.request, server_side=True)
+
         def handle(self):
-            connection = f"{port}-{next(numbers)}"
+            connection = f"{kind}-{next(numbers)}"
             records.add("raw-open", port=port, connection=connection)
             tail = b""
             try:

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import urllib.parse
 
+import tokens
 from streams import Server, run
 
 WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -27,8 +28,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def any_method(self):
         host = (self.headers.get("host") or "").rsplit(":", 1)[0].lower()
         body = self.body()
+        self.known = tokens.known(self.path, self.headers.items())
         self.server.records.add(
             "http",
+            known=self.known,
+            connection=f"{self.client_address[0]}:{self.client_address[1]}",
             host=host,
             method=self.command,
             path=self.path,
@@ -85,6 +89,19 @@ def echo(request, body):
             "tls": request.server.tls,
         }
     )
+
+
+def locked(site):
+    """The same, for whoever has a token. `/public` is for everybody."""
+
+    def door(request, body):
+        if request.known or request.path == "/public":
+            return site(request, body)
+        # What makes git ask for a password, and go on with it.
+        realm = {"WWW-Authenticate": 'Basic realm="locked"'}
+        request.give(b"who are you?\n", "text/plain", 401, **realm)
+
+    return door
 
 
 def files(tree):
@@ -202,13 +219,26 @@ class SixWebServer(WebServer):
 
 
 def tls_context(root, records):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(f"{root}/tls/server.pem", f"{root}/tls/server.key")
-    context.set_alpn_protocols(["http/1.1"])
+    """One certificate for all names, but for those that show a bad one."""
+
+    def context_of(certificate):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        path = f"{root}/tls/{certificate}"
+        context.load_cert_chain(f"{path}.pem", f"{path}.key")
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    context = context_of("server")
+    bad = {
+        f"{name}.example": context_of(name)
+        for name in ("expired", "selfsigned", "wronghost")
+    }
 
     def seen(connection, name, _):
         connection.asked_for = name
         records.add("tls", sni=name)
+        if name in bad:
+            connection.context = bad[name]
 
     context.sni_callback = seen
     return context
@@ -218,10 +248,21 @@ def start(addresses, root, packages, records):
     context = tls_context(root, records)
     sites = {name: files(tree) for name, tree in packages.items()}
     sites |= {"git.example": git(f"{root}/git"), "ws.example": websocket}
+    doors = {
+        "api.example": websocket,
+        "crates.locked.example": sites["crates.locked.example"],
+        "git.locked.example": sites["git.example"],
+        "go.locked.example": sites["go.example"],
+        "npm.locked.example": sites["npm.locked.example"],
+        "pypi.locked.example": sites["pypi.example"],
+    }
+    sites |= {name: locked(site) for name, site in doors.items()}
     for address in addresses:
         server = SixWebServer if ":" in address else WebServer
         run(server((address, 80), Handler, records, sites))
-        run(server((address, 443), Handler, records, sites, context))
+        for port in (443, 8443):
+            run(server((address, port), Handler, records, sites, context))
+    return context
 
 
 def start_old(address, records):

@@ -34,6 +34,8 @@ pub struct Settings {
     pub resolv_conf: String,
     /// As in `/etc/hosts`.
     pub hosts: String,
+    /// Whose certificates are believed, beside the system's.
+    pub roots: Vec<PathBuf>,
 }
 
 /// A daemon that is there until it is dropped.
@@ -79,6 +81,7 @@ impl Daemon {
                 program: settings.programs.join("sandbox-proxy"),
                 resolv_conf: file("resolv.conf", &settings.resolv_conf),
                 hosts: file("hosts", &settings.hosts),
+                roots: settings.roots.clone(),
                 ..ProxySettings::default()
             },
             ..Config::default()

@@ -8,9 +8,10 @@ use std::{
     process::{Command, ExitStatus, Output, Stdio},
 };
 
+mod locked;
 mod table;
 
-pub(crate) use self::table::CLIENTS;
+pub(crate) use self::{locked::LOCKED, table::CLIENTS};
 use crate::world::{self, World};
 
 /// What a client does, and how one sees that it worked.
@@ -44,10 +45,34 @@ pub(crate) enum Variables {
     Unset,
 }
 
+/// A client whose server wants a token, which it sends if `$TOKEN` is one.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    /// That of the [`Client`].
+    pub(crate) name: &'static str,
+    pub(crate) host: &'static str,
+    /// How it sends the token, as in a policy.
+    pub(crate) scheme: &'static str,
+    /// For `sh -eu`.
+    script: &'static str,
+    /// What the script prints when everything came to pass.
+    says: &'static [&'static str],
+}
+
+/// Where a client looks for authorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// In the world's.
+    World,
+    /// Wherever the environment says that it has them.
+    Environment,
+}
+
 /// How a client ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    client: &'static Client,
+    name: &'static str,
+    says: &'static [&'static str],
     status: ExitStatus,
     printed: String,
     complaint: String,
@@ -56,25 +81,7 @@ pub(crate) struct Outcome {
 impl Client {
     /// What it does, for `sh -c`, in a sandbox or outside.
     pub(crate) fn script(&self, world: &World, variables: Variables) -> String {
-        let home = world.home();
-        fs::create_dir(home.join("work")).unwrap();
-        settings(&home);
-        let environment: String = environment(&home, variables)
-            .into_iter()
-            .map(|(name, value)| format!("export {name}='{value}'\n"))
-            .chain(
-                PROXY
-                    .iter()
-                    .filter(|_| variables == Variables::Unset)
-                    .map(|(name, _)| format!("unset {name}\n")),
-            )
-            .collect();
-        fs::write(home.join("environment"), environment).unwrap();
-        let home = home.display();
-        format!(
-            "set -eu; . {home}/environment; cd {home}/work{}",
-            self.script
-        )
+        prepared(world, variables, Trust::World, self.script)
     }
 
     /// The names that it connects to.
@@ -86,30 +93,89 @@ impl Client {
 
     /// Its name as part of a test's.
     pub(crate) fn identifier(&self) -> String {
-        let words: Vec<_> = self
-            .name
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .collect();
-        words.join("_").to_lowercase()
+        identifier(self.name)
     }
 
     /// Runs it to its end as it is, without a sandbox.
     pub(crate) fn run(&'static self, world: &World, variables: Variables) -> Outcome {
-        let output = Command::new("sh")
-            .args(["-c", &self.script(world, variables)])
-            .env_clear()
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        Outcome::new(self, &output)
+        self.outcome(&alone(&self.script(world, variables)))
+    }
+
+    pub(crate) fn outcome(&self, output: &Output) -> Outcome {
+        Outcome::new(self.name, self.says, output)
     }
 }
 
+impl Locked {
+    /// What it does, for `sh -c`, with this token; none: with what the environment
+    /// has in its place.
+    pub(crate) fn script(
+        &self,
+        world: &World,
+        variables: Variables,
+        trust: Trust,
+        token: Option<&str>,
+    ) -> String {
+        let token = token.map(|it| format!("export TOKEN='{it}'; "));
+        let script = prepared(world, variables, trust, self.script);
+        format!("{}{script}", token.unwrap_or_default())
+    }
+
+    /// Runs it to its end without a sandbox.
+    pub(crate) fn run(&self, world: &World, token: &str) -> Outcome {
+        let script = self.script(world, Variables::Unset, Trust::World, Some(token));
+        self.outcome(&alone(&script))
+    }
+
+    pub(crate) fn outcome(&self, output: &Output) -> Outcome {
+        Outcome::new(self.name, self.says, output)
+    }
+}
+
+/// A script in a home of its own, with what its client has to know of the world.
+fn prepared(world: &World, variables: Variables, trust: Trust, script: &str) -> String {
+    let home = world.home();
+    fs::create_dir(home.join("work")).unwrap();
+    settings(&home);
+    let environment: String = environment(&home, variables, trust)
+        .into_iter()
+        .map(|(name, value)| format!("export {name}='{value}'\n"))
+        .chain(
+            PROXY
+                .iter()
+                .filter(|_| variables == Variables::Unset)
+                .map(|(name, _)| format!("unset {name}\n")),
+        )
+        .collect();
+    fs::write(home.join("environment"), environment).unwrap();
+    let home = home.display();
+    format!("set -eu; . {home}/environment; cd {home}/work{script}")
+}
+
+/// A script without a sandbox.
+fn alone(script: &str) -> Output {
+    Command::new("sh")
+        .args(["-c", script])
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// A client's name as part of a test's.
+pub(crate) fn identifier(name: &str) -> String {
+    let words: Vec<_> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.join("_").to_lowercase()
+}
+
 impl Outcome {
-    pub(crate) fn new(client: &'static Client, output: &Output) -> Self {
+    fn new(name: &'static str, says: &'static [&'static str], output: &Output) -> Self {
         Self {
-            client,
+            name,
+            says,
             status: output.status,
             printed: String::from_utf8_lossy(&output.stdout).into_owned(),
             complaint: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -118,7 +184,7 @@ impl Outcome {
 
     pub(crate) fn worked(&self) -> bool {
         let says = |text: &&str| self.printed.contains(*text);
-        self.status.success() && self.client.says.iter().all(says)
+        self.status.success() && self.says.iter().all(says)
     }
 
     /// Whether the sandbox's denials name this host.
@@ -127,30 +193,35 @@ impl Outcome {
         lines.any(|line| line.contains(": denied ") && line.contains(host))
     }
 
+    pub(crate) fn assert_failed(&self) {
+        assert!(!self.worked(), "{self:?}");
+    }
+
     pub(crate) fn assert_worked(&self) {
         assert!(
             self.worked(),
-            "{} ({}): {}\n{}{}\nnot all of {:?}",
-            self.client.name,
-            self.client.does,
+            "{}: {}\n{}{}\nnot all of {:?}",
+            self.name,
             self.status,
             self.printed,
             self.complaint,
-            self.client.says
+            self.says
         );
     }
 }
 
 /// What works in a sandbox, as the README has it.
 pub(crate) fn table() -> String {
-    let mut table = "| client | does | with the proxy's variables | without them |\n\
-                     | --- | --- | --- | --- |\n"
+    let mut table = "| client | does | with the proxy's variables | without them | with a \
+                     credential added |\n| --- | --- | --- | --- | --- |\n"
         .to_owned();
     for client in CLIENTS {
         let with = match client.knows {
             Knows::Proxies => "through the proxy they name",
             Knows::Nothing => "does not read them; transparently",
         };
+        let locked = LOCKED.iter().find(|it| it.name == client.name);
+        let added = locked.map_or("—", |_| "works");
         table.extend([
             "| ",
             client.name,
@@ -158,7 +229,9 @@ pub(crate) fn table() -> String {
             client.does,
             " | ",
             with,
-            " | transparently |\n",
+            " | transparently | ",
+            added,
+            " |\n",
         ]);
     }
     table
@@ -179,7 +252,7 @@ const PROXY: [(&str, &str); 9] = [
 
 /// What each client needs to know of the world: where its registry is, and
 /// whose certificates are good.
-fn environment(home: &Path, variables: Variables) -> Vec<(&'static str, String)> {
+fn environment(home: &Path, variables: Variables, trust: Trust) -> Vec<(&'static str, String)> {
     let path = |path: &str| world::root().join(path).display().to_string();
     let here = |path: &str| home.join(path).display().to_string();
     let authority = path("tls/ca.pem");
@@ -233,7 +306,9 @@ fn environment(home: &Path, variables: Variables) -> Vec<(&'static str, String)>
         "SSL_CERT_FILE",
         "npm_config_cafile",
     ];
-    environment.extend(trusting.map(|name| (name, authority.clone())));
+    if trust == Trust::World {
+        environment.extend(trusting.map(|name| (name, authority.clone())));
+    }
     if variables == Variables::Set {
         environment.extend(PROXY.map(|(name, value)| (name, value.to_owned())));
     }

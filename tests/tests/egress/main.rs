@@ -8,6 +8,7 @@
 
 mod attacks;
 mod clients;
+mod credentials;
 mod ground;
 mod ports;
 mod refused;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     names.extend(refused::tests());
     names.extend(attacks::tests());
     names.extend(sandboxed::tests());
+    names.extend(credentials::tests());
     let wanted = |name: &str| {
         let filter = arguments.filter.as_deref().unwrap_or_default();
         name.contains(filter)

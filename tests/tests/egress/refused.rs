@@ -82,8 +82,11 @@ fn a_name_that_also_leads_somewhere_good_is_reached_there(world: &World) {
 }
 
 fn a_name_that_changes_its_address_is_checked_anew(world: &World) {
-    let get = "for i in 1 2 3; do
-        curl -sS -o /dev/null -w '%{http_code}\n' http://turncoat.example/$i
+    // A question may be asked more than once.
+    let get = "for i in $(seq 20); do
+        code=$(curl -sS -o /dev/null -w '%{http_code}' http://turncoat.example/$i)
+        echo $code
+        [ $code = 200 ] || break
     done";
     let inside = sandboxed(world, r#"["turncoat.example"]"#, get);
     assert!(printed(&inside).starts_with("200\n"), "{inside:?}");

@@ -65,5 +65,5 @@ fn sandboxed(
     let daemon = world.daemon();
     let policy = daemon.policy(&format!("allow = {allow:?}"));
     let output = daemon.script(&policy, &client.script(world, variables));
-    Outcome::new(client, &output)
+    client.outcome(&output)
 }

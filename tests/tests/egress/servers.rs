@@ -15,6 +15,8 @@ use crate::world;
 
 /// The world's only name server.
 pub(crate) const DNS: &str = "203.0.113.53";
+/// Which tokens the servers know, a line each.
+pub(crate) const TOKENS: &str = "tokens";
 /// The servers' end of the cable, as `serve.py` knows it.
 pub(crate) const WIRE: &str = "world";
 /// Addresses that a name must not lead to, and where there is a web server all
@@ -38,6 +40,20 @@ const NAMES: &[(&str, &[&[&str]])] = &[
     ("h2.example", &[&["203.0.113.21"]]),
     // A web server that no policy names.
     ("other.example", &[&["203.0.113.22"]]),
+    // They want a token.
+    ("api.example", &[&["203.0.113.30"]]),
+    ("crates.locked.example", &[&["203.0.113.30"]]),
+    ("git.locked.example", &[&["203.0.113.30"]]),
+    ("go.locked.example", &[&["203.0.113.30"]]),
+    ("npm.locked.example", &[&["203.0.113.30"]]),
+    ("pypi.locked.example", &[&["203.0.113.30"]]),
+    // Over HTTP/2.
+    ("api2.example", &[&["203.0.113.21"]]),
+    // Keeps the bytes that come inside TLS.
+    ("tap.example", &[&["203.0.113.31"]]),
+    ("expired.example", &[&["203.0.113.32"]]),
+    ("selfsigned.example", &[&["203.0.113.32"]]),
+    ("wronghost.example", &[&["203.0.113.32"]]),
     ("six.example", &[&["2001:db8::10"]]),
     ("both.example", &[&["2001:db8::10", "203.0.113.10"]]),
     // A first address where nobody answers.
@@ -51,13 +67,21 @@ const NAMES: &[(&str, &[&[&str]])] = &[
     ("rebind.example", &[&["203.0.113.10"], &["10.0.0.5"]]),
     (
         "turncoat.example",
-        &[&["203.0.113.10"], &["203.0.113.10"], &["10.0.0.5"]],
+        &[
+            &["203.0.113.10"],
+            &["203.0.113.10"],
+            &["203.0.113.10"],
+            &["203.0.113.10"],
+            &["203.0.113.10"],
+            &["203.0.113.10"],
+            &["10.0.0.5"],
+        ],
     ),
     ("none.example", &[&[]]),
 ];
 
 /// Addresses with a web server, beside [`BEYOND`].
-const WEB: [&str; 10] = [
+const WEB: [&str; 12] = [
     "203.0.113.10",
     "203.0.113.11",
     "203.0.113.12",
@@ -67,6 +91,8 @@ const WEB: [&str; 10] = [
     "203.0.113.16",
     "203.0.113.17",
     "203.0.113.22",
+    "203.0.113.30",
+    "203.0.113.32",
     "2001:db8::10",
 ];
 
@@ -79,7 +105,7 @@ pub(crate) fn prepare(root: &Path) {
     };
     let mut addresses = vec![DNS];
     addresses.extend(&web);
-    addresses.extend(["db", "raw", "old", "h2"].map(|name| one(&format!("{name}.example"))));
+    addresses.extend(["db", "raw", "old", "h2", "tap"].map(|name| one(&format!("{name}.example"))));
     let zone = json!({
         "addresses": addresses,
         "names": NAMES.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
@@ -91,12 +117,14 @@ pub(crate) fn prepare(root: &Path) {
             "old": one("old.example"),
             "raw": one("raw.example"),
             "ssh": one("git.example"),
+            "tap": one("tap.example"),
         },
     });
     fs::write(root.join("zone.json"), zone.to_string()).unwrap();
     for directory in ["tls", "ssh", "git"] {
         fs::create_dir(root.join(directory)).unwrap();
     }
+    fs::write(root.join(TOKENS), "").unwrap();
     certificates(&root.join("tls"));
     keys(&root.join("ssh"));
 }
@@ -113,7 +141,8 @@ pub(crate) fn start(root: &Path, program: &Path) -> Child {
         .unwrap()
 }
 
-/// An authority of the world's own, and one certificate for every name.
+/// An authority of the world's own, one certificate for every name, and some that
+/// are for nobody.
 fn certificates(tls: &Path) {
     let names: Vec<_> = NAMES
         .iter()
@@ -132,7 +161,13 @@ fn certificates(tls: &Path) {
          [server]\nbasicConstraints = critical, CA:FALSE\n\
          keyUsage = critical, digitalSignature\nextendedKeyUsage = serverAuth\n\
          subjectKeyIdentifier = hash\nauthorityKeyIdentifier = keyid\n\
-         subjectAltName = {}\n",
+         subjectAltName = {}\n\
+         [wronghost]\nsubjectAltName = DNS:elsewhere.example\n\
+         [selfsigned]\nsubjectAltName = DNS:selfsigned.example\n\
+         [expired]\nsubjectAltName = DNS:expired.example\n\
+         [ca]\ndefault_ca = own\n[own]\nnew_certs_dir = .\ndatabase = index\n\
+         rand_serial = yes\ndefault_md = sha256\npolicy = any\n\
+         [any]\ncommonName = supplied\n",
         names.join(", ")
     );
     fs::write(tls.join("openssl.cnf"), settings).unwrap();
@@ -150,6 +185,26 @@ fn certificates(tls: &Path) {
     request(
         "-extensions server -subj /CN=server -CA ca.pem -CAkey ca.key \
          -keyout server.key -out server.pem",
+    );
+    request(
+        "-extensions wronghost -subj /CN=wronghost -CA ca.pem -CAkey ca.key -keyout wronghost.key -out wronghost.pem",
+    );
+    request(
+        "-extensions selfsigned -subj /CN=selfsigned -keyout selfsigned.key -out selfsigned.pem",
+    );
+    // `req -x509` makes none that is over.
+    fs::write(tls.join("index"), "").unwrap();
+    run(
+        tls,
+        "openssl",
+        "req -new -config openssl.cnf -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+         -subj /CN=expired -keyout expired.key -out expired.csr",
+    );
+    run(
+        tls,
+        "openssl",
+        "ca -batch -notext -config openssl.cnf -extensions expired -cert ca.pem -keyfile ca.key \
+         -startdate 20200101000000Z -enddate 20200201000000Z -in expired.csr -out expired.pem",
     );
     // Java reads no PEM.
     run(

@@ -70,6 +70,7 @@ impl Contestant {
                     programs: programs.to_owned(),
                     resolv_conf: String::new(),
                     hosts: Place::names(),
+                    roots: vec![],
                 });
                 let policy = daemon.policy(&format!("allow = [\"{HOST}:80\", \"{HOST}:443\"]"));
                 Runs::Daemon { daemon, policy }

@@ -50,7 +50,7 @@ const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A connection that an attacker makes, and what it sends.
 #[derive(Clone, Debug)]
-struct Shot {
+pub(crate) struct Shot {
     to: (String, u16),
     tunnel: bool,
     datagrams: bool,
@@ -115,7 +115,7 @@ impl Shot {
 
 /// What came of a [`Shot`].
 #[derive(Debug)]
-struct Got {
+pub(crate) struct Got {
     bytes: Vec<u8>,
     end: String,
 }
@@ -141,7 +141,7 @@ impl Got {
 
 /// What came of an attack in a sandbox.
 #[derive(Debug)]
-struct Attack {
+pub(crate) struct Attack {
     printed: String,
     complaint: String,
     /// Refusals: what, and how often.
@@ -160,7 +160,7 @@ impl Attack {
 }
 
 /// A program of `tests/attackers`, as words for a shell.
-fn attacker(name: &str, arguments: &[&str]) -> String {
+pub(crate) fn attacker(name: &str, arguments: &[&str]) -> String {
     let program = world::tool("attackers").join(name);
     let mut command = format!("/usr/bin/python3 -B {}", program.display());
     for argument in arguments {
@@ -170,18 +170,23 @@ fn attacker(name: &str, arguments: &[&str]) -> String {
 }
 
 /// Runs a script in a sandbox with this `[network]`.
-fn inside(daemon: &Daemon, network: &str, script: &str) -> Attack {
+pub(crate) fn inside(daemon: &Daemon, network: &str, script: &str) -> Attack {
     under(daemon, &daemon.policy(network), script)
 }
 
 /// Runs a script under a policy.
-fn under(daemon: &Daemon, policy: &Path, script: &str) -> Attack {
+pub(crate) fn under(daemon: &Daemon, policy: &Path, script: &str) -> Attack {
     let workspace = daemon.home().join(format!("attack-{}", number()));
     fs::create_dir(&workspace).unwrap();
     in_workspace(daemon, policy, &workspace, script)
 }
 
-fn in_workspace(daemon: &Daemon, policy: &Path, workspace: &Path, script: &str) -> Attack {
+pub(crate) fn in_workspace(
+    daemon: &Daemon,
+    policy: &Path,
+    workspace: &Path,
+    script: &str,
+) -> Attack {
     let events = daemon.home().join(format!("events-{}", number()));
     let client = daemon.client(&["run", "--json", "3", "--policy"]);
     let output = Command::new("sh")
@@ -232,7 +237,7 @@ fn denials(events: &PathBuf) -> BTreeMap<String, u64> {
 }
 
 /// Runs a script without a sandbox.
-fn outside(script: &str) -> String {
+pub(crate) fn outside(script: &str) -> String {
     let output = Command::new("sh")
         .args(["-c", script])
         .stdin(Stdio::null())
@@ -242,7 +247,7 @@ fn outside(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn shooting(shots: &[Shot]) -> String {
+pub(crate) fn shooting(shots: &[Shot]) -> String {
     let shots: Vec<_> = shots
         .iter()
         .map(|shot| {
@@ -259,7 +264,7 @@ fn shooting(shots: &[Shot]) -> String {
     attacker("shoot.py", &[&path.display().to_string()])
 }
 
-fn results(printed: &str) -> Vec<Got> {
+pub(crate) fn results(printed: &str) -> Vec<Got> {
     let results: Vec<Value> =
         serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
     results
@@ -286,7 +291,7 @@ fn shoot_outside(shots: &[Shot]) -> Vec<Got> {
 
 /// What arrived at the server that keeps bytes, in connections that have this in
 /// them.
-fn arrived(world: &World, marker: &str) -> Vec<Vec<u8>> {
+pub(crate) fn arrived(world: &World, marker: &str) -> Vec<Vec<u8>> {
     let has = |bytes: &Vec<u8>| {
         bytes
             .windows(marker.len())
@@ -296,7 +301,7 @@ fn arrived(world: &World, marker: &str) -> Vec<Vec<u8>> {
 }
 
 /// Whether a web server was asked for this path.
-fn was_served(world: &World, path: &str) -> bool {
+pub(crate) fn was_served(world: &World, path: &str) -> bool {
     let records = world.records();
     records
         .iter()
@@ -304,7 +309,7 @@ fn was_served(world: &World, path: &str) -> bool {
 }
 
 /// Waits for what is about to come to be.
-fn wait_for<T>(mut until: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(mut until: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(it) = until() {
@@ -319,13 +324,13 @@ fn wait_for<T>(mut until: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The process of a daemon's proxy.
-fn proxy_of(daemon: &Daemon) -> Pid {
+pub(crate) fn proxy_of(daemon: &Daemon) -> Pid {
     wait_for(|| running_proxy(daemon))
 }
 
 /// The same, if it serves: who has the socket that sandboxes are led to, beside
 /// this process.
-fn running_proxy(daemon: &Daemon) -> Option<Pid> {
+pub(crate) fn running_proxy(daemon: &Daemon) -> Option<Pid> {
     let port = daemon.wall.entrances().tcp4.port;
     let listening = format!(" 0100007F:{port:04X} 00000000:0000 0A ");
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -343,12 +348,12 @@ fn running_proxy(daemon: &Daemon) -> Option<Pid> {
     })
 }
 
-fn number() -> u32 {
+pub(crate) fn number() -> u32 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A word that nobody else uses.
-fn marker() -> String {
+pub(crate) fn marker() -> String {
     format!("marker-{}-of-this", number())
 }
