@@ -14,7 +14,7 @@ use tokio::{
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::Mutex,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{
@@ -32,6 +32,9 @@ use crate::{
 
 /// How often traffic is told.
 const REPORT: Duration = Duration::from_secs(1);
+
+/// How long after something was told uses of credentials wait for more like them.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why the proxy ends.
 #[derive(Debug, thiserror::Error)]
@@ -167,12 +170,19 @@ impl Ready {
         let telling = async move {
             let mut reports = interval(REPORT);
             reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut pause = Instant::now();
             loop {
+                let uses = async {
+                    told.outbox.soon().await;
+                    sleep_until(pause).await;
+                };
                 tokio::select! {
                     () = told.outbox.ready() => {}
+                    () = uses => {}
                     _ = reports.tick() => told.sandboxes.report(),
                 }
                 told.everything().await?;
+                pause = Instant::now() + PAUSE;
             }
         };
         let hearing = async {

@@ -33,6 +33,8 @@ const MAX_TALLIES: usize = 4096;
 pub struct Outbox {
     waiting: Mutex<Waiting>,
     ready: Notify,
+    /// There is something that others like it may still join.
+    soon: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -109,12 +111,18 @@ impl Outbox {
                 .push(FromProxy::Used(Used { count: 1, ..used }));
         }
         drop(waiting);
-        self.ready.notify_one();
+        self.soon.notify_one();
     }
 
     /// Waits until there is something to take.
     pub async fn ready(&self) {
         self.ready.notified().await;
+    }
+
+    /// Waits until there are uses to take; those that follow each other closely are
+    /// less work together.
+    pub async fn soon(&self) {
+        self.soon.notified().await;
     }
 
     /// All that waits.
@@ -231,6 +239,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
     use crate::channel::Operation;
 
@@ -272,6 +284,48 @@ mod tests {
         let other = |it: &FromProxy| matches!(it, FromProxy::Refused(it) if it.sandbox == 2);
         assert!(told.iter().any(lost) && told.iter().any(other));
         assert_eq!(told.len(), MAX_WAITING + 2);
+    }
+
+    fn used(path: &str) -> Used {
+        Used {
+            sandbox: 1,
+            exec: 0,
+            generation: 0,
+            pid: 0,
+            uid: 0,
+            comm: [0; 16],
+            credential: "bench".into(),
+            rule: "a.test".into(),
+            host: "a.test".into(),
+            port: 443,
+            method: "GET".into(),
+            path: path.into(),
+            repository: String::new(),
+            refs: Vec::new(),
+            count: 1,
+        }
+    }
+
+    #[tokio::test]
+    async fn uses_wait_for_others_like_them_and_refusals_do_not() {
+        let outbox = Outbox::default();
+        for path in ["/a", "/b", "/a"] {
+            outbox.used(used(path));
+        }
+        timeout(Duration::ZERO, outbox.ready()).await.unwrap_err();
+        timeout(Duration::ZERO, outbox.soon()).await.unwrap();
+        let mut counts: Vec<_> = outbox
+            .take()
+            .into_iter()
+            .map(|message| match message {
+                FromProxy::Used(used) => (used.path, used.count),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        counts.sort();
+        assert_eq!(counts, [("/a".into(), 2), ("/b".into(), 1)]);
+        outbox.refused(refused(1, "a.test"));
+        timeout(Duration::ZERO, outbox.ready()).await.unwrap();
     }
 
     #[test]
