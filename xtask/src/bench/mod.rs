@@ -28,7 +28,11 @@ enum What {
         kernel: Vec<Kernel>,
     },
     /// The proxy beside squid, tinyproxy and none, on this machine, as root
-    Proxy,
+    Proxy {
+        /// Measure rows with this in their name; all without
+        #[arg(long, value_name = "WORD", default_value = "")]
+        rows: String,
+    },
 }
 
 /// A line of what is measured.
@@ -45,7 +49,7 @@ struct Measurement {
 pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     let (measurements, table): (_, fn(&[Measurement]) -> String) = match &arguments.what {
         What::Hooks { kernel } => (hooks::measurements(kernel)?, hooks::table),
-        What::Proxy => (proxy::measurements()?, proxy::table),
+        What::Proxy { rows } => (proxy::measurements(rows)?, proxy::table),
     };
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&measurements)?);

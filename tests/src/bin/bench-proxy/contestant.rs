@@ -10,11 +10,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use sandbox_daemon::secrets::Secrets;
 use sandbox_tests::egress::{Daemon, Settings};
 
 use crate::{
     memory,
     place::{self, ADDRESS, HOST, Place},
+    secure::{PORT, TOKEN},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +34,28 @@ pub(crate) enum Way {
     Explicit,
     /// It knows the host's name.
     Transparent,
+    /// The same, over TLS, and without the token that the host wants.
+    Secure,
 }
 
-pub(crate) struct Contestant {
+pub(crate) struct Contestant<'p> {
     pub(crate) kind: Kind,
+    place: &'p Place,
     runs: Runs,
 }
 
 enum Runs {
     Nothing,
-    Peer { child: Child, port: u16 },
-    Daemon { daemon: Daemon, policy: PathBuf },
+    Peer {
+        child: Child,
+        port: u16,
+    },
+    Daemon {
+        daemon: Daemon,
+        policy: PathBuf,
+        /// With a credential.
+        secure: PathBuf,
+    },
 }
 
 impl Kind {
@@ -57,31 +70,22 @@ impl Kind {
             Self::Sandbox => "sandbox-proxy",
         }
     }
+
+    /// Whether there is such a way here; without a proxy the first two are one.
+    pub(crate) fn has(self, way: Way) -> bool {
+        way == Way::Explicit || matches!(self, Self::Direct | Self::Sandbox)
+    }
 }
 
-impl Contestant {
-    pub(crate) fn start(kind: Kind, place: &Place, programs: &Path) -> Result<Self> {
+impl<'p> Contestant<'p> {
+    pub(crate) fn start(kind: Kind, place: &'p Place, programs: &Path) -> Result<Self> {
         let runs = match kind {
             Kind::Direct => Runs::Nothing,
             Kind::Squid => squid(place)?,
             Kind::Tinyproxy => tinyproxy(place)?,
-            Kind::Sandbox => {
-                let daemon = Daemon::start(&Settings {
-                    programs: programs.to_owned(),
-                    resolv_conf: String::new(),
-                    hosts: Place::names(),
-                    roots: vec![],
-                });
-                let policy = daemon.policy(&format!("allow = [\"{HOST}:80\", \"{HOST}:443\"]"));
-                Runs::Daemon { daemon, policy }
-            }
+            Kind::Sandbox => sandbox(place, programs)?,
         };
-        Ok(Self { kind, runs })
-    }
-
-    /// Whether there is such a way here; without a proxy the two are one.
-    pub(crate) fn has(&self, way: Way) -> bool {
-        way == Way::Explicit || matches!(self.kind, Kind::Direct | Kind::Sandbox)
+        Ok(Self { kind, place, runs })
     }
 
     /// KiB that the proxy has in memory.
@@ -124,12 +128,24 @@ impl Contestant {
     fn client(&self, way: Way, words: &[&str]) -> Result<Command> {
         let program = env::current_exe()?;
         let (mut command, host, proxy) = match &self.runs {
+            Runs::Nothing if way == Way::Secure => {
+                let mut command = self.place.knowing(program);
+                for name in ["SSL_CERT_FILE", "GIT_SSL_CAINFO"] {
+                    command.env(name, self.place.authority());
+                }
+                (command, HOST.into(), None)
+            }
             Runs::Nothing => (Command::new(program), ADDRESS.to_string(), None),
             Runs::Peer { port, .. } => {
                 let proxy = format!("127.0.0.1:{port}");
                 (Command::new(program), HOST.into(), Some(proxy))
             }
-            Runs::Daemon { daemon, policy } => {
+            Runs::Daemon {
+                daemon,
+                policy,
+                secure,
+            } => {
+                let policy = if way == Way::Secure { secure } else { policy };
                 let mut command = daemon.client(&["run", "--policy"]);
                 command.arg(policy).arg("-w").arg(daemon.home());
                 command.arg("--").arg(program);
@@ -143,12 +159,18 @@ impl Contestant {
         if let Some(proxy) = proxy {
             command.args(["--proxy", &proxy]);
         }
+        if way == Way::Secure {
+            command.arg("--secure");
+        }
+        if way == Way::Secure && self.kind == Kind::Direct {
+            command.args(["--token", TOKEN]);
+        }
         command.args(words);
         Ok(command)
     }
 }
 
-impl Drop for Contestant {
+impl Drop for Contestant<'_> {
     fn drop(&mut self) {
         if let Runs::Peer { child, .. } = &mut self.runs {
             let _ = child.kill();
@@ -166,6 +188,27 @@ impl Held {
         self.0.wait()?;
         Ok(())
     }
+}
+
+fn sandbox(place: &Place, programs: &Path) -> Result<Runs> {
+    let daemon = Daemon::start(&Settings {
+        programs: programs.to_owned(),
+        resolv_conf: String::new(),
+        hosts: Place::names(),
+        roots: vec![place.authority()],
+    });
+    let token = Secrets::value(TOKEN.into())?;
+    daemon.registry.secrets().set(0, "bench", &token)?;
+    let policy = daemon.policy(&format!("allow = [\"{HOST}:80\", \"{HOST}:443\"]"));
+    let secure = daemon.policy(&format!(
+        "allow = [\"{HOST}:{PORT}\"]\n\
+         [[credential]]\nname = \"bench\"\nhosts = [\"{HOST}:{PORT}\"]"
+    ));
+    Ok(Runs::Daemon {
+        daemon,
+        policy,
+        secure,
+    })
 }
 
 fn squid(place: &Place) -> Result<Runs> {
@@ -214,13 +257,8 @@ fn tinyproxy(place: &Place) -> Result<Runs> {
     );
     let file = place.files().join("tinyproxy.conf");
     fs::write(&file, settings)?;
-    // It knows no other file of names.
-    let script = "mount --bind \"$0\" /etc/hosts && exec /usr/bin/tinyproxy -d -c \"$1\"";
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", script])
-        .arg(place.hosts())
-        .arg(file);
+    let mut command = place.knowing("/usr/bin/tinyproxy");
+    command.arg("-d").arg("-c").arg(file);
     peer(command, port)
 }
 

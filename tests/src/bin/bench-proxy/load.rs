@@ -3,6 +3,8 @@
 use std::{
     io::Read as _,
     net::SocketAddr,
+    path::PathBuf,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,13 +15,23 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
     time::sleep,
 };
+use tokio_rustls::TlsConnector;
 
-use crate::origin::{ECHO, MESSAGE, STREAM, closes, field, head};
+use crate::{
+    origin::{ECHO, MESSAGE, STREAM, closes, field, head},
+    place::MEMORY,
+    secure::{PORT, REPOSITORY},
+};
 
 /// Before it is counted.
 const WARM: Duration = Duration::from_millis(200);
@@ -41,6 +53,14 @@ pub(crate) struct Arguments {
     /// How long it is counted
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// Over TLS
+    #[arg(long)]
+    secure: bool,
+    /// What the server wants to hear over TLS; none: somebody else says it
+    #[arg(long)]
+    token: Option<String>,
+    #[arg(skip)]
+    connector: Option<TlsConnector>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -59,9 +79,19 @@ enum What {
     HoldTunnels,
     /// The same of connections on which a request was made
     HoldRequests,
+    /// Seconds that a clone of the repository takes
+    Clone,
 }
 
-pub(crate) fn main(arguments: Arguments) -> Result<()> {
+/// A connection for requests.
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+pub(crate) fn main(mut arguments: Arguments) -> Result<()> {
+    if arguments.secure {
+        arguments.connector = Some(connector()?);
+    }
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     tokio::runtime::Builder::new_current_thread()
@@ -83,6 +113,7 @@ impl Arguments {
                 }
                 times.print();
             }
+            What::Clone => println!("{}", self.clones()?),
             What::MessageLatency => {
                 let mut stream = self.tunnel().await?;
                 let mut times = Times::new(self.seconds);
@@ -121,6 +152,43 @@ impl Arguments {
             }
         }
         Ok(())
+    }
+
+    /// Seconds that git takes.
+    fn clones(&self) -> Result<f64> {
+        let room = tempfile::tempdir_in(MEMORY)?;
+        let mut command = Command::new("git");
+        if let Some(token) = &self.token {
+            let header = format!("http.extraHeader=Authorization: Bearer {token}");
+            command.args(["-c", &header]);
+        }
+        let start = Instant::now();
+        let cloned = command
+            .args(["clone", "--quiet", "--bare"])
+            .arg(format!("https://{}:{PORT}/{REPOSITORY}", self.host))
+            .arg(room.path().join("clone"))
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .status()?;
+        let seconds = start.elapsed().as_secs_f64();
+        if !cloned.success() {
+            bail!("git failed");
+        }
+        Ok(seconds)
+    }
+
+    /// A connection for requests to the server.
+    async fn wire(&self) -> Result<Box<dyn Wire>> {
+        let stream = match (self.proxy, &self.connector) {
+            (Some(proxy), _) => TcpStream::connect(proxy).await?,
+            (None, Some(_)) => TcpStream::connect((self.host.as_str(), PORT)).await?,
+            (None, None) => TcpStream::connect((self.host.as_str(), 80)).await?,
+        };
+        stream.set_nodelay(true)?;
+        let Some(connector) = &self.connector else {
+            return Ok(Box::new(stream));
+        };
+        let name = ServerName::try_from(self.host.clone())?;
+        Ok(Box::new(connector.connect(name, stream).await?))
     }
 
     /// A connection to the server.
@@ -199,6 +267,21 @@ impl Arguments {
     }
 }
 
+/// Believes whom everybody believes.
+fn connector() -> Result<TlsConnector> {
+    let file = std::env::var_os("SSL_CERT_FILE").context("no SSL_CERT_FILE")?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(PathBuf::from(file))? {
+        roots.add_parsable_certificates(certificate);
+    }
+    let mut config = ClientConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".into()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
 async fn message(stream: &mut TcpStream) -> Result<()> {
     let mut bytes = [ECHO; MESSAGE];
     stream.write_all(&bytes).await?;
@@ -215,7 +298,7 @@ fn hold() -> Result<()> {
 /// Requests one after the other, on one connection if it is kept.
 #[derive(Default)]
 struct Connection {
-    stream: Option<TcpStream>,
+    stream: Option<Box<dyn Wire>>,
     answer: Vec<u8>,
 }
 
@@ -226,8 +309,15 @@ impl Connection {
             Some(_) => format!("http://{host}/"),
             None => "/".into(),
         };
+        let host = match load.connector {
+            Some(_) => format!("{host}:{PORT}"),
+            None => host.clone(),
+        };
+        let token = load.token.as_ref();
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
         let ask = format!(
-            "GET {place} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
+            "GET {place} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: bench\r\nAccept: */*\r\n{}\r\n",
+            token.unwrap_or_default()
         );
         if let Some(stream) = &mut self.stream {
             match ask_for(stream, &ask, &mut self.answer).await {
@@ -236,12 +326,7 @@ impl Connection {
                 Ok(Some(head)) => return self.rest(head).await,
             }
         }
-        let stream = match proxy {
-            Some(proxy) => TcpStream::connect(proxy).await?,
-            None => TcpStream::connect((host.as_str(), 80)).await?,
-        };
-        stream.set_nodelay(true)?;
-        let stream = self.stream.insert(stream);
+        let stream = self.stream.insert(load.wire().await?);
         let head = ask_for(stream, &ask, &mut self.answer).await?;
         self.rest(head.context("no answer")?).await
     }
@@ -271,11 +356,12 @@ impl Connection {
 
 /// The length of an answer's head; none: there is no answer.
 async fn ask_for(
-    stream: &mut TcpStream,
+    stream: &mut Box<dyn Wire>,
     ask: &str,
     answer: &mut Vec<u8>,
 ) -> std::io::Result<Option<usize>> {
     stream.write_all(ask.as_bytes()).await?;
+    stream.flush().await?;
     answer.clear();
     loop {
         if let Some(end) = head(answer) {

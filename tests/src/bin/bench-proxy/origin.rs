@@ -2,7 +2,7 @@
 //! proxy knows, which says first what it wants: bytes without end, or each
 //! message back.
 
-use std::{io, net::Ipv4Addr};
+use std::{io, net::Ipv4Addr, path::Path};
 
 use anyhow::Result;
 use nix::sched::{CloneFlags, unshare};
@@ -10,6 +10,8 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
+
+use crate::secure::Server;
 
 /// Asks for bytes.
 pub(crate) const STREAM: u8 = 1;
@@ -21,12 +23,14 @@ pub(crate) const MESSAGE: usize = 100;
 /// Bytes that are written at a time.
 const CHUNK: usize = 256 << 10;
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\n\
+pub(crate) const ANSWER: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\n\
     0123456789012345678901234567890123456789012345678\n\
     0123456789012345678901234567890123456789012345678\n";
 
-/// Serves for ever, in a network namespace of its own, after a line on stdout.
-pub(crate) fn serve() -> Result<()> {
+/// Serves for ever, in a network namespace of its own, after a line on stdout;
+/// over TLS with these files.
+pub(crate) fn serve(files: &Path) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -35,11 +39,13 @@ pub(crate) fn serve() -> Result<()> {
         .block_on(async {
             let http = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80)).await?;
             let other = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 443)).await?;
+            let secure = Server::bind(files).await?;
             println!("listening");
             loop {
                 tokio::select! {
                     Ok((stream, _)) = http.accept() => drop(tokio::spawn(answer(stream))),
                     Ok((stream, _)) = other.accept() => drop(tokio::spawn(speak(stream))),
+                    Ok(()) = secure.accept() => {}
                 }
             }
         })

@@ -3,7 +3,9 @@
 //! is not this machine's to anybody.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::{BufRead as _, BufReader},
     net::{Ipv4Addr, TcpStream},
     os::unix::fs::PermissionsExt as _,
@@ -18,6 +20,11 @@ use nix::{
     sched::{CloneFlags, unshare},
     sys::resource::{Resource, getrlimit, setrlimit},
 };
+
+use crate::secure::Files;
+
+/// Where files are kept that no disk is to slow down; a sandbox has its own.
+pub(crate) const MEMORY: &str = "/dev/shm";
 
 /// The server's name.
 pub(crate) const HOST: &str = "bench.example";
@@ -41,15 +48,15 @@ impl Place {
         // proxies' own ports are below.
         fs::write("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")?;
         fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "1")?;
+        let files = tempfile::tempdir_in(MEMORY)?;
+        Files(files.path()).certify(HOST)?;
         let mut server = Command::new(env::current_exe()?)
             .arg("serve")
+            .arg(files.path())
             .stdout(Stdio::piped())
             .spawn()?;
         let stdout = server.stdout.take().context("no stdout")?;
-        let place = Self {
-            server,
-            files: tempfile::tempdir()?,
-        };
+        let place = Self { server, files };
         // It is in its namespace, and listens.
         BufReader::new(stdout).read_line(&mut String::new())?;
         // Proxies read it as nobody.
@@ -81,14 +88,30 @@ impl Place {
         Ok(place)
     }
 
-    /// A directory for settings.
+    /// A directory for settings and repositories, in memory.
     pub(crate) fn files(&self) -> &Path {
         self.files.path()
+    }
+
+    /// The certificate that the server's is signed with.
+    pub(crate) fn authority(&self) -> PathBuf {
+        Files(self.files()).authority()
     }
 
     /// A file like `/etc/hosts`.
     pub(crate) fn hosts(&self) -> PathBuf {
         self.files().join("hosts")
+    }
+
+    /// A program that knows these names, and no other file of names.
+    pub(crate) fn knowing(&self, program: impl AsRef<OsStr>) -> Command {
+        let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", script])
+            .arg(self.hosts())
+            .arg(program);
+        command
     }
 
     /// What is in it.
