@@ -1,14 +1,23 @@
 """Sends bytes that no client would send, and tells what came of it.
 
-Its only argument is a file, a list in JSON; each member is a connection of its own,
-and all are made at the same time. Prints a list of what each got and how it
-ended, in JSON too."""
+Its arguments are a file, a list in JSON, of which each member is a connection of
+its own, and an authority that is believed beside those of the environment. All are
+made at the same time. Prints a list of what each got and how it ended, in JSON too.
+
+In what is sent, `@TOKEN@` is that variable's value, `@TOKEN[A:B]@` a part of it,
+and `@BASE64<...>@`, `@PERCENT<...>@`, `@GZIP<...>@` and `@CHUNK<...>@`, from the
+inside out, what is between as that."""
 
 import base64
 import concurrent.futures
 import errno
+import gzip
 import json
+import os
+import re
 import socket
+import ssl
+import subprocess
 import sys
 import time
 
@@ -17,10 +26,55 @@ PROXY = ("198.18.0.1", 3128)
 PATIENCE, QUIET = 4, 1
 
 
+def filled(text):
+    token = os.environ.get("TOKEN", "").encode()
+
+    def part(match):
+        begin, end = (int(it) if it else None for it in match.groups())
+        return token[begin:end]
+
+    text = re.sub(rb"@TOKEN(?:\[(\d*):(\d*)\])?@", part, text)
+    for name, form in (
+        (b"BASE64", base64.b64encode),
+        (b"PERCENT", lambda it: b"".join(b"%%%02x" % byte for byte in it)),
+        (b"GZIP", gzip.compress),
+        (b"CHUNK", lambda it: b"%x\r\n%s\r\n" % (len(it), it)),
+    ):
+        text = re.sub(
+            rb"@" + name + rb"<(.*?)>@", lambda it: form(it[1]), text, flags=re.DOTALL
+        )
+    return text
+
+
+def secured(stream, shot, got):
+    """TLS from here on, as the server says that it is, whether that is true or not."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(sys.argv[2])
+    context.check_hostname = False
+    if not shot["verify"]:
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    stream = context.wrap_socket(stream, server_hostname=shot["sni"])
+    told = subprocess.run(
+        ["openssl", "x509", "-inform", "DER", "-noout", "-issuer"],
+        input=stream.getpeercert(True),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    got.issuer = told.stdout.decode().strip()
+    return stream
+
+
+class Got(bytearray):
+    issuer = ""
+
+
 def shoot(shot):
-    got = bytearray()
+    got = Got()
     try:
         return got, exchange(shot, got)
+    except ssl.SSLError as error:
+        return got, f"tls {error.reason}"
     except socket.gaierror as error:
         return got, "no name" if error.errno == socket.EAI_NONAME else str(error)
     except ConnectionResetError:
@@ -44,11 +98,14 @@ def exchange(shot, got):
             if not head(stream, got).startswith(b"HTTP/1.1 200 "):
                 return "no tunnel"
             got.clear()
+    if shot.get("tls"):
+        stream = secured(stream, shot, got)
     for part in shot["parts"]:
+        part = filled(base64.b64decode(part))
         if shot.get("datagrams"):
-            stream.sendto(base64.b64decode(part), (host, port))
+            stream.sendto(part, (host, port))
         else:
-            stream.sendall(base64.b64decode(part))
+            stream.sendall(part)
         time.sleep(shot["pause"] / 1000)
     if shot["half"]:
         stream.shutdown(socket.SHUT_WR)
@@ -85,7 +142,10 @@ def main():
         shots = json.load(file)
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         results = pool.map(shoot, shots)
-    told = [{"got": base64.b64encode(g).decode(), "end": e} for g, e in results]
+    told = [
+        {"got": base64.b64encode(got).decode(), "end": end, "issuer": got.issuer}
+        for got, end in results
+    ]
     print(json.dumps(told))
 
 

@@ -178,6 +178,12 @@ impl Daemon {
             .unwrap()
     }
 
+    /// The cgroup of all its sandboxes.
+    #[must_use]
+    pub fn slice(&self) -> &Path {
+        &self.slice
+    }
+
     /// The directory for what a test needs.
     #[must_use]
     pub fn home(&self) -> &Path {

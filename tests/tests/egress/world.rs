@@ -136,8 +136,13 @@ impl Drop for World {
 
 /// One of a test's own, with a proxy of its own, for what others would notice.
 pub(crate) fn another_daemon() -> Daemon {
+    a_daemon_of(tool("programs"))
+}
+
+/// One of other programs.
+pub(crate) fn a_daemon_of(programs: PathBuf) -> Daemon {
     Daemon::start(&Settings {
-        programs: tool("programs"),
+        programs,
         resolv_conf: resolv_conf(servers::DNS),
         hosts: HOSTS.to_owned(),
         roots: vec![root().join("tls/ca.pem")],

@@ -53,6 +53,7 @@ const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 pub(crate) struct Shot {
     to: (String, u16),
     tunnel: bool,
+    tls: Option<Tls>,
     datagrams: bool,
     parts: Vec<Vec<u8>>,
     /// Milliseconds after each part.
@@ -61,12 +62,21 @@ pub(crate) struct Shot {
     half: bool,
 }
 
+#[derive(Clone, Debug)]
+struct Tls {
+    /// To whom; one that is empty is not sent.
+    name: String,
+    /// Whether its certificate has to be believed.
+    verify: bool,
+}
+
 impl Shot {
     /// To a name or an address, as if there were no proxy.
-    fn at(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn at(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
         Self {
             to: (host.into(), port),
             tunnel: false,
+            tls: None,
             datagrams: false,
             parts: vec![bytes.as_ref().to_vec()],
             pause: 0,
@@ -75,16 +85,41 @@ impl Shot {
     }
 
     /// To the proxy.
-    fn proxy(bytes: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn proxy(bytes: impl AsRef<[u8]>) -> Self {
         Self::at("198.18.0.1", 3128, bytes)
     }
 
     /// Through the proxy, by CONNECT.
-    fn through(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn through(host: &str, port: u16, bytes: impl AsRef<[u8]>) -> Self {
         Self {
             tunnel: true,
             ..Self::at(host, port, bytes)
         }
+    }
+
+    /// The same in TLS.
+    pub(crate) fn in_tls(self) -> Self {
+        let name = self.to.0.clone();
+        self.in_tls_to(&name)
+    }
+
+    /// The same in TLS to another name.
+    pub(crate) fn in_tls_to(self, name: &str) -> Self {
+        Self {
+            tls: Some(Tls {
+                name: name.into(),
+                verify: true,
+            }),
+            ..self
+        }
+    }
+
+    /// The same, whatever certificate is shown.
+    pub(crate) fn believing(mut self) -> Self {
+        if let Some(tls) = &mut self.tls {
+            tls.verify = false;
+        }
+        self
     }
 
     /// A datagram.
@@ -96,7 +131,7 @@ impl Shot {
     }
 
     /// The same in pieces of this size, each in a packet of its own.
-    fn pieces(self, size: usize) -> Self {
+    pub(crate) fn pieces(self, size: usize) -> Self {
         let bytes = self.parts.concat();
         Self {
             parts: bytes.chunks(size).map(<[u8]>::to_vec).collect(),
@@ -105,8 +140,13 @@ impl Shot {
         }
     }
 
+    /// Whether some of it comes after a while.
+    pub(crate) fn is_late(&self) -> bool {
+        self.parts.len() > 1
+    }
+
     /// Then more, after a while.
-    fn then(mut self, bytes: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn then(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.parts.push(bytes.as_ref().to_vec());
         self.pause = 300;
         self
@@ -114,15 +154,24 @@ impl Shot {
 }
 
 /// What came of a [`Shot`].
-#[derive(Debug)]
 pub(crate) struct Got {
-    bytes: Vec<u8>,
-    end: String,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) end: String,
+    /// Of the certificate, as openssl says it.
+    pub(crate) issuer: String,
+}
+
+impl std::fmt::Debug for Got {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { bytes, end, issuer } = self;
+        let bytes = String::from_utf8_lossy(bytes);
+        write!(f, "Got {{ {bytes:?} {end} {issuer} }}")
+    }
 }
 
 impl Got {
     /// Each answer's status, and the rule that a refusal names.
-    fn answers(&self) -> Vec<String> {
+    pub(crate) fn answers(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.bytes);
         text.split("HTTP/1.1 ")
             .skip(1)
@@ -142,15 +191,17 @@ impl Got {
 /// What came of an attack in a sandbox.
 #[derive(Debug)]
 pub(crate) struct Attack {
-    printed: String,
-    complaint: String,
+    pub(crate) printed: String,
+    pub(crate) complaint: String,
     /// Refusals: what, and how often.
-    denials: BTreeMap<String, u64>,
+    pub(crate) denials: BTreeMap<String, u64>,
+    /// Uses of credentials: which, for what.
+    pub(crate) uses: BTreeMap<String, u64>,
 }
 
 impl Attack {
     /// Exactly these refusals were told, however often each.
-    fn assert_told<T: AsRef<str>>(&self, denials: &[T]) {
+    pub(crate) fn assert_told<T: AsRef<str>>(&self, denials: &[T]) {
         let told: Vec<_> = self.denials.keys().collect();
         let mut expected: Vec<_> = denials.iter().map(AsRef::as_ref).collect();
         expected.sort_unstable();
@@ -210,13 +261,38 @@ pub(crate) fn in_workspace(
         printed: String::from_utf8_lossy(&output.stdout).into_owned(),
         complaint: String::from_utf8_lossy(&output.stderr).into_owned(),
         denials: denials(&events),
+        uses: uses(&events),
     }
+}
+
+fn told(events: &PathBuf) -> Vec<Value> {
+    let text = fs::read_to_string(events).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+fn uses(events: &PathBuf) -> BTreeMap<String, u64> {
+    let mut uses = BTreeMap::new();
+    for event in told(events) {
+        let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        if event["type"] == "credential_use" {
+            let what = format!(
+                "{} {} {}{} ({})",
+                text("credential"),
+                text("method"),
+                text("host"),
+                text("path"),
+                text("rule")
+            );
+            *uses.entry(what).or_default() += event["count"].as_u64().unwrap_or(1);
+        }
+    }
+    uses
 }
 
 fn denials(events: &PathBuf) -> BTreeMap<String, u64> {
     let mut denials = BTreeMap::new();
-    for line in fs::read_to_string(events).unwrap().lines() {
-        let event: Value = serde_json::from_str(line).unwrap();
+    for event in told(events) {
         let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
         if event["type"] != "denial" {
             continue;
@@ -254,6 +330,9 @@ pub(crate) fn shooting(shots: &[Shot]) -> String {
             let parts: Vec<_> = shot.parts.iter().map(|part| BASE64.encode(part)).collect();
             json!({
                 "to": shot.to, "tunnel": shot.tunnel, "datagrams": shot.datagrams,
+                "tls": shot.tls.is_some(),
+                "verify": shot.tls.as_ref().is_some_and(|it| it.verify),
+                "sni": shot.tls.as_ref().map(|it| &it.name).filter(|it| !it.is_empty()),
                 "parts": parts, "pause": shot.pause, "half": shot.half,
             })
         })
@@ -261,7 +340,9 @@ pub(crate) fn shooting(shots: &[Shot]) -> String {
     // As a file: an argument has no room for some of them.
     let path = world::root().join(format!("home/shots-{}.json", number()));
     fs::write(&path, Value::from(shots).to_string()).unwrap();
-    attacker("shoot.py", &[&path.display().to_string()])
+    let authority = world::root().join("tls/ca.pem");
+    let paths = [path, authority].map(|it| it.display().to_string());
+    attacker("shoot.py", &[&paths[0], &paths[1]])
 }
 
 pub(crate) fn results(printed: &str) -> Vec<Got> {
@@ -272,6 +353,7 @@ pub(crate) fn results(printed: &str) -> Vec<Got> {
         .map(|it| Got {
             bytes: BASE64.decode(it["got"].as_str().unwrap()).unwrap(),
             end: it["end"].as_str().unwrap().to_owned(),
+            issuer: it["issuer"].as_str().unwrap().to_owned(),
         })
         .collect()
 }
