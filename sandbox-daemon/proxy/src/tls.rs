@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, RootCertStore,
+    CertificateError, ClientConfig, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
@@ -161,8 +161,44 @@ fn invalid(error: io::Error) -> TlsError {
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match library {
-        Some(rustls::Error::InvalidCertificate(why)) => TlsError::Invalid(why.to_string()),
+        Some(rustls::Error::InvalidCertificate(why)) => TlsError::Invalid(said(why)),
         Some(rustls::Error::NoCertificatesPresented) => TlsError::Invalid("it has none".into()),
         _ => TlsError::Failed(error),
+    }
+}
+
+/// In words that are the same each time: the library's have the time in them, and
+/// refusals for one reason would be as many as there are seconds.
+fn said(why: &CertificateError) -> String {
+    use CertificateError as Why;
+    match why {
+        Why::Expired | Why::ExpiredContext { .. } => "it has expired".into(),
+        Why::NotValidYet | Why::NotValidYetContext { .. } => "it is not valid yet".into(),
+        Why::NotValidForName | Why::NotValidForNameContext { .. } => "it is for other names".into(),
+        Why::UnknownIssuer => "nobody who is believed has signed it".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_said_in_the_same_words_each_time() {
+        let expired = |now| CertificateError::ExpiredContext {
+            time: UnixTime::since_unix_epoch(Duration::from_secs(now)),
+            not_after: UnixTime::since_unix_epoch(Duration::from_secs(1)),
+        };
+        assert_eq!(said(&expired(2)), "it has expired");
+        assert_eq!(said(&expired(2)), said(&expired(3)));
+        assert_eq!(
+            said(&CertificateError::Revoked),
+            CertificateError::Revoked.to_string()
+        );
     }
 }
