@@ -180,8 +180,7 @@ impl Passage {
 
     /// Whether TLS ends here, because there are credentials for the host.
     fn ends_here(&self, first: &First) -> bool {
-        let policy = self.caller.sandbox.policy();
-        matches!(first, First::Tls(_)) && !policy.credentials(&self.host, self.port).is_empty()
+        matches!(first, First::Tls(_)) && self.credential().is_some()
     }
 
     /// Looks at what the client says first.
@@ -221,8 +220,24 @@ impl Passage {
                 ),
             First::BadTls(error) => self.refuse(&self.host.to_string(), &error.to_string()),
             First::Slow => self.refuse(&self.host.to_string(), "it never said what it speaks"),
+            First::Other => match self.credential() {
+                // As a hello of SSL 2, by which servers still begin TLS, is nothing that
+                // could be looked into.
+                Some(name) => self.refuse(
+                    &self.host.to_string(),
+                    &format!("neither TLS nor HTTP to a host of credential `{name}`"),
+                ),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
+    }
+
+    /// The first credential for the host.
+    fn credential(&self) -> Option<String> {
+        let policy = self.caller.sandbox.policy();
+        let credentials = policy.credentials(&self.host, self.port);
+        credentials.first().map(|it| it.name.clone())
     }
 
     fn refuse(&self, host: &str, rule: &str) -> Result<(), Refusal> {

@@ -457,3 +457,22 @@ async fn what_is_not_http_goes_to_no_host_of_a_credential() {
     );
     assert_eq!(scene.stage.refusals(), [told]);
 }
+
+/// A hello of SSL 2, by which servers still begin TLS, and what is nothing at all.
+#[tokio::test]
+async fn what_is_neither_tls_nor_http_goes_to_no_host_of_a_credential() {
+    let scene = Scene::new(|_| {}).await;
+    let at = format!("host.test:{}", scene.host.port());
+    let hello = b"\x80\x2e\x01\x03\x03\0\x15\0\0\0\x10\0\0\x2f\0\0\x35";
+    for bytes in [&hello[..], b"\0\0\0\0"] {
+        let mut peer = scene.stage.connect().await;
+        peer.say(format!("CONNECT {at} HTTP/1.1\r\nhost: {at}\r\n\r\n"))
+            .await;
+        peer.hear("\r\n\r\n").await;
+        let mut host = scene.host.accept().await;
+        peer.say(bytes).await;
+        assert_eq!(host.bytes().await.unwrap_or_default(), b"");
+        let told = format!("denied {at} (neither TLS nor HTTP to a host of credential `github`)");
+        assert_eq!(scene.stage.refusals(), [told]);
+    }
+}
