@@ -108,18 +108,22 @@ pub struct Refusal {
 
 impl Refusal {
     /// Of something that is longer than any name, the beginning: it is kept, and
-    /// told to the client.
+    /// told to the client. Reasons may name what a request does.
     fn new(host: &str, port: u16, rule: impl Into<String>) -> Self {
         const LONGEST: usize = 255;
-        let host = match host.char_indices().nth(LONGEST) {
-            Some((end, _)) => format!("{}…", &host[..end]),
-            None => host.into(),
-        };
+        const LONGEST_RULE: usize = 1024;
         Self {
-            host,
+            host: beginning(host.into(), LONGEST),
             port,
-            rule: rule.into(),
+            rule: beginning(rule.into(), LONGEST_RULE),
         }
+    }
+}
+
+fn beginning(text: String, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -446,5 +450,7 @@ mod tests {
         assert!(refusal.host.ends_with("ä…"));
         let name = "a".repeat(253);
         assert_eq!(Refusal::new(&name, 443, "").host, name);
+        let refusal = Refusal::new("a.test", 443, "r".repeat(1 << 16));
+        assert_eq!(refusal.rule.chars().count(), 1025);
     }
 }
