@@ -71,6 +71,10 @@ impl Credential {
     /// at what git may do; none: none does.
     #[must_use]
     pub fn covers(&self, method: &str, path: &str) -> Option<&str> {
+        // The answer is the request, with all that was added to it.
+        if method.eq_ignore_ascii_case("TRACE") {
+            return None;
+        }
         if !(self.methods.is_empty() || self.methods.iter().any(|it| it == method)) {
             return None;
         }

@@ -12,7 +12,7 @@ use hyper::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
-use super::{answer::Failure, authority::Authority};
+use super::{answer::Failure, authority::Authority, strange};
 use crate::{
     caller::{Caller, Refusal, Use},
     channel::Operation,
@@ -57,19 +57,17 @@ impl Outgoing<'_> {
     /// # Errors
     /// It says a dummy where it must not, or brings a credential of its own.
     pub(super) fn admit(&self, parts: &mut Parts) -> Result<Admitted, Failure> {
-        let credentials = if self.to.secure {
-            self.policy.credentials(&self.to.host, self.to.port)
-        } else {
-            Vec::new()
-        };
+        let credentials = self.policy.credentials(&self.to.host, self.to.port);
         let said = said(parts, self.policy.dummies());
         if credentials.is_empty() && said.is_empty() {
             return Ok(Admitted::default());
         }
         let git = self.git(&credentials, parts)?;
+        let names = parameters(&parts.uri, &['&', ';']).map(|(name, _)| name);
+        let otherwise = strange::is_otherwise(parts, names);
         let mut covering = Vec::new();
         for credential in &credentials {
-            if let Some(rule) = self.covers(credential, git.as_ref(), parts) {
+            if let Some(rule) = self.covers(credential, git.as_ref(), parts, otherwise) {
                 covering.push((credential, rule));
             }
         }
@@ -159,7 +157,12 @@ impl Outgoing<'_> {
         credential: &Credential,
         git: Option<&GitRequest>,
         parts: &Parts,
+        otherwise: bool,
     ) -> Option<String> {
+        let limited = !(credential.methods.is_empty() && credential.paths.is_empty());
+        if !self.to.secure || otherwise && (limited || credential.git.is_some()) {
+            return None;
+        }
         if let Some(rule) = &credential.git {
             let request = git?;
             let pushes = request.service == Service::ReceivePack;
@@ -212,16 +215,23 @@ impl Outgoing<'_> {
             let mut readings = readings(value);
             !readings.any(|it| self.policy.dummies().find(&it).is_some())
         };
-        let header = |name: &str| {
-            let mut values = parts.headers.get_all(name).iter();
-            values.any(|value| foreign(value.as_bytes()))
+        let header = |name: &str| strange::spelt(&parts.headers, name).any(foreign);
+        let beside = |half: &str| foreign(half.as_bytes()) && strange::is_key(credential, half);
+        let another = |value: &[u8]| {
+            foreign(value)
+                || strange::pair(value).is_some_and(|(name, key)| beside(&name) || beside(&key))
         };
         let occupied = match &credential.scheme {
-            Scheme::Bearer | Scheme::Basic { .. } => header(AUTHORIZATION.as_str()),
+            Scheme::Bearer | Scheme::Basic { .. } => {
+                strange::spelt(&parts.headers, AUTHORIZATION.as_str()).any(another)
+            }
             Scheme::Header { name } => header(name),
             // Some servers take `;` for `&`.
-            Scheme::Query { name } => parameters(&parts.uri, &['&', ';'])
-                .any(|(it, value)| it == name.as_bytes() && foreign(&value)),
+            Scheme::Query { name } => {
+                let name = strange::parameter(name.as_bytes());
+                parameters(&parts.uri, &['&', ';'])
+                    .any(|(it, value)| strange::parameter(&it) == name && foreign(&value))
+            }
         };
         if !occupied {
             return Ok(());
@@ -356,11 +366,10 @@ fn replaced(value: &[u8], dummy: &str, secret: &str) -> Option<Zeroizing<String>
             .any(|it| scheme.eq_ignore_ascii_case(it));
         return (token && rest == dummy).then(|| Zeroizing::new(format!("{scheme} {secret}")));
     }
-    let decoded = BASE64_STANDARD.decode(rest).ok()?;
-    let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
-    let pair = match (user == dummy, password == dummy) {
-        (false, true) => Zeroizing::new(format!("{user}:{secret}")),
-        (true, false) => Zeroizing::new(format!("{secret}:{password}")),
+    let (user, password) = strange::pair(value)?;
+    let pair = match (*user == dummy, *password == dummy) {
+        (false, true) => Zeroizing::new(format!("{}:{secret}", *user)),
+        (true, false) => Zeroizing::new(format!("{secret}:{}", *password)),
         _ => return None,
     };
     let encoded = Zeroizing::new(BASE64_STANDARD.encode(pair.as_bytes()));

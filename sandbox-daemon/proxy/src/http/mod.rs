@@ -9,6 +9,7 @@ mod headers;
 mod metered;
 mod push;
 mod session;
+mod strange;
 mod upstream;
 
 use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};

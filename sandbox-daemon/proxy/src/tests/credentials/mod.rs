@@ -1,6 +1,7 @@
 //! Credentials: hosts that speak TLS, clients that believe the proxy.
 
 mod protocols;
+mod strange;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

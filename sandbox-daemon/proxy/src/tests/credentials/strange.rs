@@ -1,0 +1,136 @@
+//! Keys of somebody else's, and requests that are not what they seem.
+
+use super::*;
+
+const KEY: &str = "sk_live_somebodys0wnKey00";
+
+#[tokio::test]
+async fn a_key_beside_the_dummy_is_another_credential() {
+    let scene = Scene::new(|_| {}).await;
+    let rule = "another credential than `github`";
+    for pair in [format!("{DUMMY}:{KEY}"), format!("{KEY}:{DUMMY}")] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: HOST\r\nauthorization: {}\r\n\r\n",
+            basic(&pair)
+        );
+        scene.refused(&request, rule).await;
+    }
+    assert!(scene.uses().is_empty());
+    // Names that stand there are none, and neither is what the policy says.
+    let long = "somebody.with-a-name@example.org";
+    let scene = Scene::new(|it| {
+        it.scheme = Scheme::Basic {
+            username: long.into(),
+        };
+    })
+    .await;
+    for name in [long, "gitlab-ci-token", "x-access-token", "me"] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: HOST\r\nauthorization: {}\r\n\r\n",
+            basic(&format!("{name}:{DUMMY}"))
+        );
+        let (heard, _) = scene.ask(&request).await;
+        let sent = basic(&format!("{name}:{SECRET}"));
+        assert!(
+            heard.contains(&format!("authorization: {sent}\r\n")),
+            "{heard}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_is_spelt_in_another_way_is_the_same_place() {
+    let rule = "another credential than `github`";
+    let scene = Scene::new(|it| {
+        it.scheme = Scheme::Header {
+            name: "x-api-key".into(),
+        };
+    })
+    .await;
+    for more in ["", &format!("x-api-key: {DUMMY}\r\n")] {
+        let request = format!("GET / HTTP/1.1\r\nhost: HOST\r\n{more}X_Api_Key: {KEY}\r\n\r\n");
+        scene.refused(&request, rule).await;
+    }
+    let scene = Scene::new(|it| {
+        it.scheme = Scheme::Query {
+            name: "api_key".into(),
+        };
+    })
+    .await;
+    for query in [
+        format!("API_KEY={KEY}"),
+        format!("api_key={DUMMY}&api.key={KEY}"),
+        format!("api_key={DUMMY}&api_key[]={KEY}"),
+        format!("a;Api_Key={KEY}"),
+    ] {
+        let request = format!("GET /?{query} HTTP/1.1\r\nhost: HOST\r\n\r\n");
+        scene.refused(&request, rule).await;
+    }
+}
+
+#[tokio::test]
+async fn another_key_over_plain_http_is_refused_as_well() {
+    let scene = Scene::new(|_| {}).await;
+    let at = format!("host.test:{}", scene.host.port());
+    let answer = scene
+        .stage
+        .tell(format!(
+            "GET http://{at}/ HTTP/1.1\r\nhost: {at}\r\nauthorization: Bearer {KEY}\r\n\
+             connection: close\r\n\r\n"
+        ))
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let told = format!("denied {at} (another credential than `github`)");
+    assert_eq!(scene.stage.refusals(), [told]);
+    assert!(scene.host.is_idle().await);
+}
+
+/// Servers answer it with what they were asked, the secret too.
+#[tokio::test]
+async fn no_credential_goes_with_trace() {
+    let scene = Scene::new(|_| {}).await;
+    let trace = format!("TRACE / HTTP/1.1\r\nhost: HOST\r\nauthorization: Bearer {DUMMY}\r\n\r\n");
+    let rule = "the dummy of `github` in a request that it does not cover";
+    scene.refused(&trace, rule).await;
+    let scene = Scene::new(|it| it.dummy = None).await;
+    let (heard, _) = scene.ask("TRACE / HTTP/1.1\r\nhost: HOST\r\n\r\n").await;
+    assert!(
+        heard.starts_with("TRACE / ") && !heard.contains(SECRET),
+        "{heard}"
+    );
+    assert!(scene.uses().is_empty());
+}
+
+#[tokio::test]
+async fn a_request_that_is_to_be_taken_for_another_one_is_not_covered() {
+    let rule = "the dummy of `github` in a request that it does not cover";
+    let scene = Scene::new(|it| {
+        it.methods = vec!["POST".into()];
+        it.paths = vec!["/v1/a".into()];
+    })
+    .await;
+    for (query, line) in [
+        ("", "x-http-method-override: DELETE\r\n"),
+        ("", "X_HTTP_Method_Override: DELETE\r\n"),
+        ("", "x-method-override: DELETE\r\n"),
+        ("", "x-original-url: /admin\r\n"),
+        ("", "x-rewrite-url: /admin\r\n"),
+        ("?_method=DELETE", ""),
+        ("?a=b;_METHOD=DELETE", ""),
+    ] {
+        let request = format!(
+            "POST /v1/a{query} HTTP/1.1\r\nhost: HOST\r\ncontent-length: 0\r\n{line}\
+             authorization: Bearer {DUMMY}\r\n\r\n"
+        );
+        scene.refused(&request, rule).await;
+    }
+    // Where every request is covered, that one is too.
+    let scene = Scene::new(|_| {}).await;
+    let (heard, _) = scene
+        .ask(&format!(
+            "POST / HTTP/1.1\r\nhost: HOST\r\ncontent-length: 0\r\nx-http-method-override: PUT\r\n\
+             authorization: Bearer {DUMMY}\r\n\r\n"
+        ))
+        .await;
+    assert!(heard.contains(SECRET), "{heard}");
+}
