@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     channel::{Decision, FromProxy, Operation, Refused, SandboxPolicy, Used},
+    covers,
     credential::SecretValue,
     flows,
     host::Host,
@@ -42,11 +43,16 @@ pub struct Sandbox {
     secrets: Arc<Secrets>,
     outbox: Arc<Outbox>,
     connections: Arc<Semaphore>,
+    pushes: Arc<Semaphore>,
     gone: CancellationToken,
 }
 
 /// Connections of one sandbox at a time.
 const MAX_CONNECTIONS: usize = 16_384;
+
+/// Pushes of one sandbox that are looked into at a time: each may take more than
+/// 128 MiB. Others wait.
+const MAX_PUSHES: usize = 2;
 
 /// A socket of a sandbox.
 #[derive(Clone, Debug)]
@@ -93,6 +99,8 @@ pub struct Use {
     pub repository: String,
     /// That are pushed.
     pub refs: Vec<String>,
+    /// How many more are.
+    pub further_refs: u32,
 }
 
 /// Something that is not, and was told.
@@ -173,6 +181,7 @@ impl Sandboxes {
             secrets: self.secrets.clone(),
             outbox: self.outbox.clone(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            pushes: Arc::new(Semaphore::new(MAX_PUSHES)),
             gone: CancellationToken::new(),
         };
         all.insert(id, Arc::new(sandbox));
@@ -281,8 +290,9 @@ impl Caller {
             port: used.port,
             method: used.method,
             path: used.path,
-            repository: used.repository,
+            repository: covers::told(&used.repository),
             refs: used.refs,
+            further_refs: used.further_refs,
             count: 1,
         });
     }
@@ -300,6 +310,12 @@ impl Caller {
         let rule = format!("more than {MAX_CONNECTIONS} connections at a time");
         let host = self.asked.ip().to_string();
         Err(self.deny(Operation::Connect, &host, self.asked.port(), rule))
+    }
+
+    /// Waits until another push may be looked into, and counts it while there is
+    /// what is given; none: never again.
+    pub async fn looks_into_push(&self) -> Option<OwnedSemaphorePermit> {
+        self.sandbox.pushes.clone().acquire_owned().await.ok()
     }
 
     /// Does something for as long as its sandbox is there.

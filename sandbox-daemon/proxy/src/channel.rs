@@ -221,6 +221,8 @@ pub struct Used {
     pub repository: String,
     /// That are pushed.
     pub refs: Vec<String>,
+    /// How many more are.
+    pub further_refs: u32,
     /// How many this stands for.
     pub count: u64,
 }

@@ -302,6 +302,7 @@ mod tests {
             path: path.into(),
             repository: String::new(),
             refs: Vec::new(),
+            further_refs: 0,
             count: 1,
         }
     }

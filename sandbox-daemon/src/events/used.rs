@@ -98,7 +98,7 @@ impl Request {
 
     fn of(used: channel::Used, owner: &Owner, policy_digest: Arc<str>) -> Self {
         let mut left = MAX_REFS;
-        let total = used.refs.len();
+        let total = used.refs.len() + used.further_refs as usize;
         let fits = |name: &String| {
             let size = name.len() + size_of::<String>();
             let fits = size <= left;
@@ -212,6 +212,7 @@ pub(crate) mod tests {
             path: path.into(),
             repository: String::new(),
             refs: Vec::new(),
+            further_refs: 0,
             count: 2,
         }
     }
@@ -342,10 +343,11 @@ pub(crate) mod tests {
             host: "h".repeat(1 << 16),
             repository: "r".repeat(1 << 16),
             refs: vec!["refs/heads/x".into(); 100_000],
+            further_refs: 1,
             ..used(&"p".repeat(1 << 16))
         };
         let request = Request::of(large, &owner, "".into());
-        assert_eq!(request.refs.len() + request.further_refs as usize, 100_000);
+        assert_eq!(request.refs.len() + request.further_refs as usize, 100_001);
         assert!(request.refs.len() > SHOWN_REFS);
         assert!(request.display().len() < 3 * MAX_PATH);
         assert!(request.display().ends_with("more)"));

@@ -265,6 +265,7 @@ fn used(exec: u64, count: u64) -> Used {
         path: "/o/r/git-receive-pack".into(),
         repository: "o/r".into(),
         refs: vec!["refs/heads/\x1b[2J".into()],
+        further_refs: 0,
         count,
     }
 }

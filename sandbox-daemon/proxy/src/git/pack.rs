@@ -141,6 +141,13 @@ impl PackCheck {
         Ok(self.release())
     }
 
+    /// Whether it is clear that nothing is forced: what follows, and all that was
+    /// kept, makes no difference.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.failed.is_none() && matches!(self.state, State::Shown)
+    }
+
     /// The end of the pack, which is forwarded.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use hyper::{
     body::{Body, Frame, Incoming},
     header::{CONTENT_ENCODING, HeaderValue},
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{answer::Failure, body::BodyError};
 use crate::{
@@ -26,6 +27,9 @@ use crate::{
         report::{Answer, Refusals},
     },
 };
+
+/// References that are told of a push. Each has at most 1 KiB.
+const MAX_TOLD: usize = 64;
 
 /// Where a push goes.
 #[derive(Clone, Debug)]
@@ -45,9 +49,15 @@ pub(super) struct Push {
     /// None: it has ended.
     rest: Option<Incoming>,
     /// None: it forces nothing.
-    check: Option<Box<PackCheck>>,
+    check: Option<Looking>,
     /// Its end is not held back: it is only told what it forces.
     observed: bool,
+}
+
+/// A pack that is looked into, and the room for that.
+struct Looking {
+    pack: Box<PackCheck>,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Target {
@@ -66,17 +76,20 @@ impl Target {
         if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
             return Err(self.deny("a compressed push").into());
         }
+        let room = self.caller.looks_into_push().await;
         let head = self.head(&mut body).await?;
         if let Err(refusals) = rule.decide(&head)
             && let Some((refusal, answer)) = self.refuse(&refusals, &head)
         {
+            drop(room);
             // Git reads no answer before it has said everything.
             drain(body).await;
             return Err(Failure::Push(refusal, answer));
         }
-        let check = rule
-            .asks_for_pack(&head)
-            .then(|| Box::new(PackCheck::new(&head)));
+        let check = rule.asks_for_pack(&head).then(|| Looking {
+            pack: Box::new(PackCheck::new(&head)),
+            _room: room,
+        });
         let mut push = Push {
             observed: self.caller.sandbox.policy().observes(),
             target: self,
@@ -137,10 +150,14 @@ impl Target {
 }
 
 impl Push {
-    /// The references that it is about.
-    pub(super) fn references(&self) -> Vec<String> {
-        let commands = self.head.commands.iter();
-        commands.map(|it| it.reference.clone()).collect()
+    /// The references that it is about, as far as they are told: the first ones, and
+    /// how many more there are.
+    pub(super) fn references(&self) -> (Vec<String>, u32) {
+        let commands = &self.head.commands;
+        let told = commands.iter().take(MAX_TOLD);
+        let told: Vec<_> = told.map(|it| it.reference.clone()).collect();
+        let further = u32::try_from(commands.len() - told.len()).unwrap_or(u32::MAX);
+        (told, further)
     }
 
     /// Takes what comes next.
@@ -152,15 +169,20 @@ impl Push {
         if self.observed {
             self.ready.push_back(bytes.clone());
         }
-        let checked = check.feed(bytes);
-        self.checked(checked)
+        let checked = check.pack.feed(bytes);
+        let shown = check.pack.is_shown();
+        self.checked(checked)?;
+        if shown {
+            self.check = None;
+        }
+        Ok(())
     }
 
     /// Nothing more comes.
     fn end(&mut self) -> Result<(), Failure> {
         self.rest = None;
         match self.check.take() {
-            Some(check) => self.checked(check.finish()),
+            Some(check) => self.checked(check.pack.finish()),
             None => Ok(()),
         }
     }

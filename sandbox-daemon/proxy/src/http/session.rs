@@ -258,7 +258,7 @@ impl Session {
             };
             let push = target.read(&rule, &parts.headers, body).await?;
             for used in &mut admitted.uses {
-                used.refs = push.references();
+                (used.refs, used.further_refs) = push.references();
             }
             // Its end may be held back.
             for name in [EXPECT, CONTENT_LENGTH] {

@@ -1,6 +1,7 @@
 //! Credentials: hosts that speak TLS, clients that believe the proxy.
 
 mod protocols;
+mod pushes;
 mod strange;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
