@@ -59,11 +59,15 @@ impl Segments {
     }
 }
 
+/// Many servers read `a%2fb` as two segments: `*` is never more than one of them.
 fn covers(part: &str, segment: &[u8]) -> bool {
-    match part {
-        "*" => !segment.is_empty(),
-        _ => percent_decode_str(part).eq(segment.iter().copied()),
-    }
+    let part = part.replace("%2F", "%2f");
+    let names = segment.split(|byte| *byte == b'/');
+    let same = |(part, name): (&str, &[u8])| match part {
+        "*" => !name.is_empty() && !name.contains(&b'\\'),
+        _ => percent_decode_str(part).eq(name.iter().copied()),
+    };
+    part.split("%2f").count() == names.clone().count() && part.split("%2f").zip(names).all(same)
 }
 
 impl Credential {
@@ -116,7 +120,10 @@ mod tests {
             ("/v1/**", "/v1/"),
             ("/**", "/"),
             ("/@scope%2fname", "/@scope%2Fname"),
-            ("/*", "/@scope%2fname"),
+            ("/*%2F*", "/@scope%2fname"),
+            ("/@scope%2f*", "/@scope%2Fname"),
+            ("/a%5cb", "/a%5Cb"),
+            ("/**", "/@scope%2fname"),
         ] {
             assert!(covered(pattern, path), "{pattern} {path}");
         }
@@ -126,6 +133,14 @@ mod tests {
             ("/v1/messages", "/V1/messages"),
             ("/repos/org/*/pulls", "/repos/org/a/b/pulls"),
             ("/repos/org/*", "/repos/org/"),
+            ("/repos/org/*", "/repos/org/a%2fkeys"),
+            ("/repos/org/*", "/repos/org/a%5ckeys"),
+            ("/repos/org/*", "/repos/org/%2fkeys"),
+            ("/repos/*/pulls", "/repos/org%2Fa/pulls"),
+            ("/*%2f*", "/@scope%2fname%2f1.0"),
+            ("/*%2f*", "/@scope"),
+            ("/*%2f*", "/@scope%2f"),
+            ("/*%2f*", "/@scope/name"),
             ("/v1/**", "/v1"),
             ("/v1/**", "/v1x/a"),
         ] {

@@ -142,9 +142,12 @@ fn check_segment(segment: &str, at: &Span) -> Result<(), Fault> {
         let message = format!("`{segment}` is not followed");
         return fault(message, "write the path without it");
     }
-    if segment.contains('*') {
+    let pieces = segment.replace("%2F", "%2f");
+    let mut pieces = pieces.split("%2f");
+    if pieces.any(|it| it.contains('*') && it != "*") {
         let message = format!("`{segment}`: `*` does not stand for part of a segment");
-        let hint = "`*` alone is one segment, and a last `**` all that follow";
+        let hint = "`*` alone is one segment, `*%2f*` one with a slash in it, and a last `**` all \
+                    that follow";
         return fault(message, hint);
     }
     let mut rest = segment.bytes();
@@ -163,7 +166,7 @@ fn check_segment(segment: &str, at: &Span) -> Result<(), Fault> {
                 let message = format!("`{segment}` encodes `{}`", char::from(encoded));
                 return fault(message, "write it as it is");
             }
-        } else if !is_unreserved(byte) && !b"!$&'()+,;=:@".contains(&byte) {
+        } else if !is_unreserved(byte) && !b"!$&'()*+,;=:@".contains(&byte) {
             let message = format!("`{segment}` has what is encoded in a path");
             return fault(message, "as requests have it: `%20` for a space");
         }

@@ -367,6 +367,8 @@ fn methods_and_paths_are_those_of_requests() {
         "/v1/**",
         "/a/*/b/*",
         "/@scope%2fname",
+        "/*%2f*",
+        "/@scope%2F*/-/*",
         "/a.b~c:d",
         "/...",
     ] {
