@@ -24,11 +24,17 @@ use crate::{
 /// The file for whoever has no authorities of their own.
 const COMMON: &str = "bundle.pem";
 
-/// What is read of a user's files.
+/// What is read of a user's files, whatever it is.
 const MAX_BYTES: u64 = 4 << 20;
+
+/// Certificates of a user's that are taken: what systems come with is a quarter.
+const MAX_ADDED: usize = 1 << 20;
 
 /// Files of one directory that are read.
 const MAX_FILES: usize = 1024;
+
+/// Files of one sandbox: they are kept until it is gone.
+const MAX_BUNDLES: usize = 16;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
@@ -134,6 +140,12 @@ impl Trust {
         );
         let mut inner = self.lock();
         if !inner.added.contains_key(&name) {
+            let its = inner.added.keys().filter(|it| is_of(it, sandbox));
+            if its.count() >= MAX_BUNDLES {
+                return Err(io::Error::other(format!(
+                    "commands of this sandbox were given {MAX_BUNDLES} sets of authorities"
+                )));
+            }
             self.write(&name, &added, &inner)?;
             inner.added.insert(name.clone(), added);
         }
@@ -144,9 +156,7 @@ impl Trust {
     pub(super) fn forget(&self, sandbox: &str) {
         let mut inner = self.lock();
         inner.added.retain(|name, _| {
-            let its = name
-                .strip_prefix(sandbox)
-                .is_some_and(|it| it.starts_with('-'));
+            let its = is_of(name, sandbox);
             if its {
                 // The next start removes what stays.
                 let _ = fs::remove_file(self.directory.join(name));
@@ -180,6 +190,12 @@ impl Trust {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a file is a sandbox's.
+fn is_of(name: &str, sandbox: &str) -> bool {
+    name.strip_prefix(sandbox)
+        .is_some_and(|it| it.starts_with('-'))
 }
 
 /// The authorities of the system and of these files.
@@ -243,29 +259,34 @@ fn named(environment: &[Variable]) -> String {
     }
     files.sort();
     files.dedup();
-    let mut all = String::new();
+    let (mut all, mut left) = (String::new(), MAX_BYTES);
     for file in files {
-        if let Ok(text) = read(&file)
-            && all.len() + text.len() <= usize::try_from(MAX_BYTES).unwrap_or(usize::MAX)
-        {
-            all.push_str(&certificates(&text));
+        let Ok(text) = read(&file, left) else {
+            continue;
+        };
+        left = left.saturating_sub(text.len() as u64);
+        let certificates = certificates(&text);
+        if all.len() + certificates.len() <= MAX_ADDED {
+            all.push_str(&certificates);
         }
     }
     all
 }
 
-fn read(path: &Path) -> io::Result<String> {
+/// What is in a file; of no more than so many bytes.
+fn read(path: &Path, most: u64) -> io::Result<String> {
     let file = OpenOptions::new()
         .read(true)
-        // A pipe would have the daemon wait.
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        // A pipe would have the daemon wait, and a terminal become its own: whoever
+        // has the other end could interrupt it, and hang up.
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
         .open(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+    if !metadata.is_file() || metadata.len() > most {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    file.take(most).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -332,6 +353,76 @@ mod tests {
             let value = path.to_str().unwrap().as_bytes().to_vec();
             assert_eq!(named(&[(b"SSL_CERT_FILE".to_vec(), value)]), "");
         }
+    }
+
+    /// Run by the next one as the first process of a session, as the daemon is.
+    #[test]
+    #[ignore = "it gives this process a terminal if it goes wrong"]
+    fn a_terminal_that_is_read_as_certificates() {
+        let Some(terminal) = std::env::var_os("TERMINAL") else {
+            return;
+        };
+        assert!(nix::unistd::getsid(None).unwrap() == nix::unistd::getpid());
+        let value = terminal.as_encoded_bytes().to_vec();
+        assert_eq!(named(&[(b"SSL_CERT_FILE".to_vec(), value)]), "");
+        assert!(File::open("/dev/tty").is_err());
+    }
+
+    #[test]
+    fn a_terminal_that_a_user_names_does_not_become_the_daemons() {
+        let pty = nix::pty::openpty(None, None).unwrap();
+        let name = nix::unistd::ttyname(&pty.slave).unwrap();
+        let test = "egress::trust::tests::a_terminal_that_is_read_as_certificates";
+        let status = std::process::Command::new("setsid")
+            .args(["--wait", "--fork"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", test])
+            .env("TERMINAL", name)
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    #[test]
+    fn a_sandbox_has_so_many_files_and_no_more() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = trust(home.path());
+        let uid = nix::unistd::geteuid();
+        let account = Account::by_uid(uid.as_raw()).unwrap();
+        let users = home.path().join("users.pem");
+        let value = users.to_str().unwrap().as_bytes().to_vec();
+        let environment = vec![(b"SSL_CERT_FILE".to_vec(), value)];
+        let bundle = |sandbox: &str, number: usize| {
+            fs::write(&users, pem(&number.to_string())).unwrap();
+            trust.bundle(sandbox, &account, &environment)
+        };
+        for number in 0..MAX_BUNDLES {
+            bundle("0123", number).unwrap();
+        }
+        bundle("0123", MAX_BUNDLES).unwrap_err();
+        bundle("0123", 0).unwrap();
+        bundle("4567", 0).unwrap();
+        trust.forget("0123");
+        bundle("0123", MAX_BUNDLES).unwrap();
+    }
+
+    #[test]
+    fn no_more_is_read_than_authorities_take() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("many");
+        fs::create_dir(&directory).unwrap();
+        let large = vec![b' '; 3 << 20];
+        fs::write(directory.join("0"), large.clone()).unwrap();
+        fs::write(
+            directory.join("1"),
+            [&large, pem("SECOND").as_bytes()].concat(),
+        )
+        .unwrap();
+        fs::write(directory.join("2"), pem("THIRD")).unwrap();
+        let value = directory.to_str().unwrap().as_bytes().to_vec();
+        assert_eq!(
+            named(&[(DIRECTORY.as_bytes().to_vec(), value)]),
+            pem("THIRD")
+        );
     }
 
     #[test]
