@@ -80,7 +80,7 @@ impl Egress {
         if !used {
             return Ok(());
         }
-        self.told(|| Ok(vec![self.secret(uid, name)?]))
+        self.told(|_| Ok(vec![self.secret(uid, name)?]))
     }
 
     fn secret(&self, uid: u32, name: &str) -> Result<ToProxy, EgressError> {

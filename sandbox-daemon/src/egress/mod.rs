@@ -207,7 +207,7 @@ impl Egress {
             entry.map_or_else(Dummies::new, |entry| entry.dummies.clone())
         };
         let dummies = self.dummies(identity.uid, policy, &earlier)?;
-        let policy = {
+        let (policy, earlier) = {
             let mut inner = self.lock();
             let entry = inner.sandboxes.entry(cgroup).or_insert_with(|| Entry {
                 identity: identity.clone(),
@@ -219,18 +219,20 @@ impl Egress {
                 table: Table::default(),
             });
             entry.dummies = dummies;
-            entry.policy = SandboxPolicy {
+            let policy = SandboxPolicy {
                 sandbox: cgroup,
                 generation,
                 uid: entry.identity.uid,
                 credentials: with_dummies(policy, &entry.dummies),
                 ..translate(policy, &entry.policy)
             };
-            entry.policy.clone()
+            let earlier = std::mem::replace(&mut entry.policy, policy.clone());
+            (policy, earlier)
         };
-        let messages = || {
+        let messages = |inner: &Inner| {
             let mut messages = self.secrets_of(&policy)?;
             messages.push(ToProxy::Policy(Box::new(policy.clone())));
+            messages.extend(inner.unused(&earlier));
             Ok(messages)
         };
         match self.told(messages) {
@@ -253,9 +255,8 @@ impl Egress {
         if let Ok(proxy) = &inner.proxy {
             // One that is away forgets by itself.
             let _ = proxy.send(ToProxy::Forget { sandbox: cgroup });
-            for (uid, name) in inner.unused(&entry.policy) {
-                let value = None;
-                let _ = proxy.send(ToProxy::Secret { uid, name, value });
+            for message in inner.unused(&entry.policy) {
+                let _ = proxy.send(message);
             }
         }
         if let Some(trust) = &self.trust {
@@ -296,13 +297,13 @@ impl Egress {
     /// found out when nobody else tells anything, so that the last value is the last.
     fn told(
         &self,
-        messages: impl FnOnce() -> Result<Vec<ToProxy>, EgressError>,
+        messages: impl FnOnce(&Inner) -> Result<Vec<ToProxy>, EgressError>,
     ) -> Result<(), EgressError> {
         self.wait_until_up()?;
         let done = {
             let mut inner = self.lock();
             let proxy = inner.proxy.clone().map_err(EgressError::Away)?;
-            for message in messages()? {
+            for message in messages(&inner)? {
                 let _ = proxy.send(message);
             }
             inner.sync_on(&proxy)
@@ -341,15 +342,20 @@ impl Egress {
 }
 
 impl Inner {
-    /// The secrets of a sandbox that is gone which no other one has.
-    fn unused(&self, gone: &SandboxPolicy) -> Vec<(u32, String)> {
+    /// Takes the secrets of a policy from the proxy that none has which is in force.
+    fn unused(&self, gone: &SandboxPolicy) -> Vec<ToProxy> {
         let unused = |name: &str| {
             let mut entries = self.sandboxes.values();
             !entries.any(|entry| credentials::names(&entry.policy, gone.uid, name))
         };
         let named = gone.credentials.iter().map(|it| it.secret.clone());
         let unused = named.filter(|name| unused(name));
-        unused.map(|name| (gone.uid, name)).collect()
+        let taken = unused.map(|name| ToProxy::Secret {
+            uid: gone.uid,
+            name,
+            value: None,
+        });
+        taken.collect()
     }
 
     fn sync_on(&mut self, proxy: &mpsc::UnboundedSender<ToProxy>) -> oneshot::Receiver<()> {
