@@ -28,8 +28,9 @@ use super::{
 /// Largest push options.
 const MAX_OPTIONS: usize = 64 << 10;
 
-/// How many ancestors are looked at: the client chooses how many there are.
-const MAX_STEPS: usize = 1 << 22;
+/// How many ancestors are looked at: the client chooses how many there are, and
+/// others wait meanwhile.
+const MAX_STEPS: usize = 1 << 20;
 
 /// What comes before the objects: `PACK`, a version, and their number.
 const HEADER: usize = 12;

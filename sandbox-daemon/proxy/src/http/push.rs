@@ -3,6 +3,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -14,7 +15,7 @@ use hyper::{
     body::{Body, Frame, Incoming},
     header::{CONTENT_ENCODING, HeaderValue},
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, task::yield_now};
 
 use super::{answer::Failure, body::BodyError};
 use crate::{
@@ -27,6 +28,10 @@ use crate::{
         report::{Answer, Refusals},
     },
 };
+
+/// How much of a pack is looked into at a time; others come to their turn between. It
+/// may be a thousand times as much when it is inflated.
+const PIECE: usize = 4 << 10;
 
 /// References that are told of a push. Each has at most 1 KiB.
 const MAX_TOLD: usize = 64;
@@ -46,6 +51,8 @@ pub(super) struct Push {
     head: Head,
     /// What it gets next.
     ready: VecDeque<Bytes>,
+    /// What of it has come, and was not looked into.
+    unread: Bytes,
     /// None: it has ended.
     rest: Option<Incoming>,
     /// None: it forces nothing.
@@ -94,20 +101,21 @@ impl Target {
             observed: self.caller.sandbox.policy().observes(),
             target: self,
             ready: VecDeque::from([head.raw.clone()]),
+            unread: head.rest.clone(),
             rest: Some(body),
             check,
             head,
         };
-        let rest = push.head.rest.clone();
-        match push.take(rest) {
-            Ok(()) => Ok(push),
-            Err(failure) => {
+        while !push.unread.is_empty() {
+            if let Err(failure) = push.take() {
                 if let Some(body) = push.rest.take() {
                     drain(body).await;
                 }
-                Err(failure)
+                return Err(failure);
             }
+            yield_now().await;
         }
+        Ok(push)
     }
 
     async fn head(&self, body: &mut Incoming) -> Result<Head, Failure> {
@@ -160,12 +168,13 @@ impl Push {
         (told, further)
     }
 
-    /// Takes what comes next.
-    fn take(&mut self, bytes: Bytes) -> Result<(), Failure> {
+    /// Takes what comes next, or some of it.
+    fn take(&mut self) -> Result<(), Failure> {
         let Some(check) = &mut self.check else {
-            self.ready.push_back(bytes);
+            self.ready.push_back(mem::take(&mut self.unread));
             return Ok(());
         };
+        let bytes = self.unread.split_to(self.unread.len().min(PIECE));
         if self.observed {
             self.ready.push_back(bytes.clone());
         }
@@ -217,19 +226,28 @@ impl Push {
             let Some(rest) = &mut self.rest else {
                 return Poll::Ready(None);
             };
-            let taken = match ready!(Pin::new(rest).poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => self.take(bytes),
-                    Err(_) => Ok(()),
-                },
-                Some(Err(error)) => return Poll::Ready(Some(Err(Broken::Client(error.into())))),
-                None => self.end(),
+            let looks = self.check.is_some();
+            let taken = if self.unread.is_empty() {
+                match ready!(Pin::new(rest).poll_frame(context)) {
+                    Some(Ok(frame)) => {
+                        self.unread = frame.into_data().unwrap_or_default();
+                        continue;
+                    }
+                    Some(Err(error)) => return Poll::Ready(Some(Err(Broken::Client(error.into())))),
+                    None => self.end(),
+                }
+            } else {
+                self.take()
             };
             if let Err(failure) = taken {
                 if let Some(body) = self.rest.take() {
                     tokio::spawn(drain(body));
                 }
                 return Poll::Ready(Some(Err(Broken::Refused(failure))));
+            }
+            if looks && self.rest.is_some() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
     }
