@@ -12,7 +12,7 @@ use hyper::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
-use super::{answer::Failure, authority::Authority, strange};
+use super::{answer::Failure, authority::Authority, echo::Echo, strange};
 use crate::{
     caller::{Caller, Refusal, Use},
     channel::Operation,
@@ -40,11 +40,13 @@ pub(super) struct Admitted {
     pub(super) uses: Vec<Use>,
     /// It is a push of git's to a repository: by which rule.
     pub(super) push: Option<(GitRule, String)>,
+    /// What the answer may repeat.
+    pub(super) echoes: Vec<Echo>,
 }
 
 /// What is not a letter, digit or one of these is escaped in a query (RFC 3986,
 /// 2.3).
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -95,6 +97,10 @@ impl Outgoing<'_> {
                 return Err(self.deny(rule).into());
             };
             put(credential, &secret, parts);
+            if let Scheme::Query { .. } = credential.scheme {
+                let dummy = credential.dummy.clone().unwrap_or_default();
+                admitted.echoes.push(Echo { secret, dummy });
+            }
             taken.push(&credential.scheme);
             let repository = git.as_ref().filter(|_| credential.git.is_some());
             admitted.uses.push(Use {
@@ -230,7 +236,8 @@ impl Outgoing<'_> {
             Scheme::Query { name } => {
                 let name = strange::parameter(name.as_bytes());
                 parameters(&parts.uri, &['&', ';'])
-                    .any(|(it, value)| strange::parameter(&it) == name && foreign(&value))
+                    .filter(|(it, value)| strange::parameter(it) == name && !value.is_empty())
+                    .any(|(_, value)| foreign(&value))
             }
         };
         if !occupied {

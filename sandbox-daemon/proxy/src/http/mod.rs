@@ -5,6 +5,7 @@ mod answer;
 mod authority;
 mod body;
 mod credentials;
+mod echo;
 mod headers;
 mod metered;
 mod push;

@@ -233,7 +233,9 @@ impl Push {
                         self.unread = frame.into_data().unwrap_or_default();
                         continue;
                     }
-                    Some(Err(error)) => return Poll::Ready(Some(Err(Broken::Client(error.into())))),
+                    Some(Err(error)) => {
+                        return Poll::Ready(Some(Err(Broken::Client(error.into()))));
+                    }
                     None => self.end(),
                 }
             } else {

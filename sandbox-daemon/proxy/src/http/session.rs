@@ -19,6 +19,7 @@ use super::{
     authority::{self, Authority, Unclear},
     body::{Answer, Gate, Leased, Sent},
     credentials::Outgoing,
+    echo::Echo,
     headers,
     metered::Metered,
     push,
@@ -213,7 +214,7 @@ impl Session {
         let upgrades =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
         let client = upgrades.then(|| upgrade::on(&mut request));
-        let request = self.admit(request, authority, &asked).await?;
+        let (request, echoes) = self.admit(request, authority, &asked).await?;
         let stopped = request.body().stopped();
         let sent = self
             .upstreams
@@ -227,19 +228,22 @@ impl Session {
         }
         let (mut parts, body) = response.into_parts();
         parts.headers = headers::for_client(&parts.headers, parts.status);
+        for echo in &echoes {
+            echo.hide(&mut parts.headers);
+        }
         Ok(Response::from_parts(
             parts,
             Either::Right(Leased::new(body, lease)),
         ))
     }
 
-    /// A request as the host may have it.
+    /// A request as the host may have it, and what its answer may repeat.
     async fn admit(
         &self,
         request: Request<Incoming>,
         to: &Authority,
         asked: &Authority,
-    ) -> Result<Request<Sent>, Failure> {
+    ) -> Result<(Request<Sent>, Vec<Echo>), Failure> {
         let policy = self.caller.sandbox.policy();
         let outgoing = Outgoing {
             caller: &self.caller,
@@ -283,7 +287,8 @@ impl Session {
             told.err()
         };
         let search = outgoing.search();
-        Ok(request.map(|body| body.watched(search, Box::new(object))))
+        let request = request.map(|body| body.watched(search, Box::new(object)));
+        Ok((request, admitted.echoes))
     }
 }
 

@@ -134,3 +134,51 @@ async fn a_request_that_is_to_be_taken_for_another_one_is_not_covered() {
         .await;
     assert!(heard.contains(SECRET), "{heard}");
 }
+
+/// As servers do that add a slash, or tell of the next page.
+#[tokio::test]
+async fn an_address_that_repeats_the_secret_of_a_query_comes_with_the_dummy() {
+    let secret = "k/+~ey of 24 characters!";
+    for (dummy, shown) in [(Some(DUMMY), DUMMY), (None, "")] {
+        let scene = Scene::new(|it| {
+            it.scheme = Scheme::Query { name: "key".into() };
+            it.dummy = dummy.map(Into::into);
+        })
+        .await;
+        let secrets = scene.stage.sandboxes.secrets();
+        secrets.put(1000, "github".into(), SecretValue::new(secret.into()));
+        let host = async {
+            let mut host = scene.accept("host.test", Alpn::Http1).await.unwrap();
+            let mut heard = String::new();
+            while !heard.ends_with("\r\n\r\n") {
+                heard.push(host.read_u8().await.unwrap().into());
+            }
+            let target = heard.split(' ').nth(1).unwrap();
+            let sent = utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string();
+            assert!(target.contains(&sent.replace("%7E", "~")), "{target}");
+            let answer = format!(
+                "HTTP/1.1 301 Moved\r\nlocation: {target}/&key={sent}\r\nlink: <{target}&page=2>\r\n\
+                 content-length: 0\r\n\r\n"
+            );
+            host.write_all(answer.as_bytes()).await.unwrap();
+            host
+        };
+        let client = async {
+            let mut client = scene.client("host.test", HTTP1).await.unwrap();
+            let at = format!("host.test:{}", scene.host.port());
+            let query = dummy.map_or(String::new(), |it| format!("&key={it}"));
+            let request = format!("GET /a?b=c{query} HTTP/1.1\r\nhost: {at}\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut heard = String::new();
+            while !heard.ends_with("\r\n\r\n") {
+                heard.push(client.read_u8().await.unwrap().into());
+            }
+            heard
+        };
+        let (_host, answer) = tokio::join!(host, client);
+        let location = format!("location: /a?b=c&key={shown}/&key={shown}\r\n");
+        assert!(answer.contains(&location), "{answer}");
+        let link = format!("link: </a?b=c&key={shown}&page=2>\r\n");
+        assert!(answer.contains(&link), "{answer}");
+    }
+}
