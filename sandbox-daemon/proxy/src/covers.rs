@@ -23,15 +23,16 @@ impl Segments {
             .collect();
         let last = segments.len() - 1;
         let plain = |(at, segment): (usize, &Vec<u8>)| {
-            // Some read `a%2f..%2fb` as a path of its own, some `a;b` as `a`.
+            // Some read `a%2f..%2fb` as a path of its own, some `a;b` as `a`; there may be
+            // nothing left of it.
             let mut parts = segment.split(|byte| b"/\\".contains(byte));
-            let dots = parts.any(|it| {
+            let unclear = parts.any(|it| {
                 let name = it.split(|byte| *byte == b';').next().unwrap_or_default();
-                matches!(name, b"." | b"..")
+                matches!(name, b"." | b"..") || name.is_empty() && !segment.is_empty()
             });
             let control = segment.iter().any(u8::is_ascii_control);
             let empty = segment.is_empty() && at != last;
-            !(dots || control || empty || segment.contains(&b'%'))
+            !(unclear || control || empty || segment.contains(&b'%'))
         };
         segments
             .iter()
@@ -135,11 +136,9 @@ mod tests {
             ("/repos/org/*", "/repos/org/"),
             ("/repos/org/*", "/repos/org/a%2fkeys"),
             ("/repos/org/*", "/repos/org/a%5ckeys"),
-            ("/repos/org/*", "/repos/org/%2fkeys"),
             ("/repos/*/pulls", "/repos/org%2Fa/pulls"),
             ("/*%2f*", "/@scope%2fname%2f1.0"),
             ("/*%2f*", "/@scope"),
-            ("/*%2f*", "/@scope%2f"),
             ("/*%2f*", "/@scope/name"),
             ("/v1/**", "/v1"),
             ("/v1/**", "/v1x/a"),
@@ -160,6 +159,12 @@ mod tests {
             "/v1/a%5c..%5cadmin",
             "/v1/..;/admin",
             "/v1/..;x=1/admin",
+            "/v1/;/admin",
+            "/v1/;a=b/admin",
+            "/v1/a%2f;x/admin",
+            "/v1/a%2f%2fadmin",
+            "/v1/%2fadmin",
+            "/v1/a%5c/admin",
             "/v1/%252e%252e/admin",
             "/v1/a%00",
             "/v1/a%0d%0a",
