@@ -8,11 +8,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::timeout;
 
 use super::{
     answer::Failure,
@@ -50,6 +52,18 @@ enum Source {
     Client(Incoming),
     /// One that is looked into.
     Push(Box<Push>),
+    /// One that was refused.
+    Left,
+}
+
+/// Takes the rest of a body that goes nowhere, for a while: a client of HTTP/2 whose
+/// request is broken off may not read the answer.
+pub(super) fn leave(mut body: Incoming) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    if !body.is_end_stream() {
+        let rest = async move { while let Some(Ok(_)) = body.frame().await {} };
+        tokio::spawn(timeout(PATIENCE, rest));
+    }
 }
 
 /// Looks for dummies in a body.
@@ -156,6 +170,7 @@ impl Body for Sent {
                 let frame = ready!(Pin::new(body).poll_frame(context));
                 frame.map(|frame| frame.map_err(Into::into))
             }
+            Source::Left => return Poll::Ready(Some(Err("refused".into()))),
             Source::Push(push) => {
                 let frame = ready!(push.poll_next(context));
                 frame.map(|frame| {
@@ -173,6 +188,9 @@ impl Body for Sent {
             && let Some(refusal) = watch.look(frame)
         {
             let error = this.stopped.put(refusal.into());
+            if let Some(Source::Client(body)) = this.body.replace(Source::Left) {
+                leave(body);
+            }
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(frame)
@@ -181,7 +199,7 @@ impl Body for Sent {
     fn is_end_stream(&self) -> bool {
         match &self.body {
             Some(Source::Client(body)) => body.is_end_stream(),
-            Some(Source::Push(_)) => false,
+            Some(Source::Push(_) | Source::Left) => false,
             None => true,
         }
     }
@@ -190,7 +208,7 @@ impl Body for Sent {
         match &self.body {
             Some(Source::Client(body)) => body.size_hint(),
             // Its length is not its own: the end may be held back.
-            Some(Source::Push(_)) => SizeHint::default(),
+            Some(Source::Push(_) | Source::Left) => SizeHint::default(),
             None => SizeHint::with_exact(0),
         }
     }

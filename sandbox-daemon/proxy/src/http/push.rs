@@ -17,7 +17,10 @@ use hyper::{
 };
 use tokio::{sync::OwnedSemaphorePermit, task::yield_now};
 
-use super::{answer::Failure, body::BodyError};
+use super::{
+    answer::Failure,
+    body::{self, BodyError},
+};
 use crate::{
     caller::{Caller, Refusal},
     channel::Operation,
@@ -81,10 +84,17 @@ impl Target {
     ) -> Result<Push, Failure> {
         let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
         if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+            body::leave(body);
             return Err(self.deny("a compressed push").into());
         }
         let room = self.caller.looks_into_push().await;
-        let head = self.head(&mut body).await?;
+        let head = match self.head(&mut body).await {
+            Ok(head) => head,
+            Err(failure) => {
+                body::leave(body);
+                return Err(failure);
+            }
+        };
         if let Err(refusals) = rule.decide(&head)
             && let Some((refusal, answer)) = self.refuse(&refusals, &head)
         {

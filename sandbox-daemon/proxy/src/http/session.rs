@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use super::{
     answer::Failure,
     authority::{self, Authority, Unclear},
-    body::{Answer, Gate, Leased, Sent},
+    body::{self, Answer, Gate, Leased, Sent},
     credentials::Outgoing,
     echo::Echo,
     headers,
@@ -252,7 +252,13 @@ impl Session {
         };
         let (mut parts, body) = request.into_parts();
         parts.uri = authority::path(&parts.uri, &parts.method);
-        let mut admitted = outgoing.admit(&mut parts)?;
+        let mut admitted = match outgoing.admit(&mut parts) {
+            Ok(admitted) => admitted,
+            Err(failure) => {
+                body::leave(body);
+                return Err(failure);
+            }
+        };
         let request = if let Some((rule, repository)) = admitted.push {
             let target = push::Target {
                 caller: self.caller.clone(),
