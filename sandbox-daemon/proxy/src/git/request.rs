@@ -171,7 +171,7 @@ fn service(query: &str) -> Result<Service, RequestError> {
     };
     match parameter.raw.strip_prefix("service=") {
         Some(name) if !parameter.ends_early => Service::named(name).ok_or({
-            if parameter.is_of_git() {
+            if name != ARCHIVE && parameter.is_of_git() {
                 RequestError::Query
             } else {
                 RequestError::Service
@@ -365,6 +365,7 @@ mod tests {
             "/o/r/info/refs?service=",
             "/o/r/info/refs?service=git-upload",
             "/o/r/info/refs?service=upload-pack",
+            "/o/r/info/refs?service=git-upload-archive",
             "/o/r/git-upload-archive",
         ] {
             assert_eq!(url("GET", path), Err(RequestError::Service), "{path}");
