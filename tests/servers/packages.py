@@ -185,6 +185,7 @@ def make(root):
     return {
         "npm.example": npm("npm.example"),
         "npm.locked.example": npm("npm.locked.example"),
+        "registry.npmjs.org": npm("registry.npmjs.org"),
         "pypi.example": pypi(),
         "crates.example": crates("crates.example", locked=False),
         "crates.locked.example": crates("crates.locked.example", locked=True),

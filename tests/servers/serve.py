@@ -76,14 +76,14 @@ def sshd(root, address):
     child("/usr/sbin/sshd", "-D", "-e", "-f", f"{root}/ssh/sshd_config", stderr=log)
 
 
-def http2(root, address):
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "http2.js")
+def node(name, root, address):
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     server = subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", "node", script, address, root],
         stdout=subprocess.PIPE,
     )
     if server.stdout.readline() != b"ready\n":
-        raise SystemExit("the HTTP/2 server did not start")
+        raise SystemExit(f"{name} did not start")
 
 
 def main():
@@ -106,7 +106,8 @@ def main():
         streams.start_capture(at["tap"], port, records, context)
     web.start_old(at["old"], records)
     sshd(root, at["ssh"])
-    http2(root, at["http2"])
+    node("http2.js", root, at["http2"])
+    node("repositories.js", root, at["repositories"])
     print("ready", flush=True)
     sys.stdin.read()
     os._exit(0)

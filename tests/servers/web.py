@@ -249,12 +249,15 @@ def start(addresses, root, packages, records):
     sites = {name: files(tree) for name, tree in packages.items()}
     sites |= {"git.example": git(f"{root}/git"), "ws.example": websocket}
     doors = {
+        "api.anthropic.com": echo,
         "api.example": websocket,
+        "api.github.com": echo,
         "crates.locked.example": sites["crates.locked.example"],
         "git.locked.example": sites["git.example"],
         "go.locked.example": sites["go.example"],
         "npm.locked.example": sites["npm.locked.example"],
         "pypi.locked.example": sites["pypi.example"],
+        "registry.npmjs.org": sites["registry.npmjs.org"],
     }
     sites |= {name: locked(site) for name, site in doors.items()}
     for address in addresses:

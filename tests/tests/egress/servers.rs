@@ -49,6 +49,13 @@ const NAMES: &[(&str, &[&[&str]])] = &[
     ("pypi.locked.example", &[&["203.0.113.30"]]),
     // Over HTTP/2.
     ("api2.example", &[&["203.0.113.21"]]),
+    // Repositories.
+    ("code.example", &[&["203.0.113.33"]]),
+    // Of the examples of docs/policy.md.
+    ("api.anthropic.com", &[&["203.0.113.30"]]),
+    ("api.github.com", &[&["203.0.113.30"]]),
+    ("github.com", &[&["203.0.113.33"]]),
+    ("registry.npmjs.org", &[&["203.0.113.30"]]),
     // Keeps the bytes that come inside TLS.
     ("tap.example", &[&["203.0.113.31"]]),
     ("expired.example", &[&["203.0.113.32"]]),
@@ -105,7 +112,9 @@ pub(crate) fn prepare(root: &Path) {
     };
     let mut addresses = vec![DNS];
     addresses.extend(&web);
-    addresses.extend(["db", "raw", "old", "h2", "tap"].map(|name| one(&format!("{name}.example"))));
+    addresses.extend(
+        ["db", "raw", "old", "h2", "tap", "code"].map(|name| one(&format!("{name}.example"))),
+    );
     let zone = json!({
         "addresses": addresses,
         "names": NAMES.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
@@ -116,12 +125,13 @@ pub(crate) fn prepare(root: &Path) {
             "http2": one("h2.example"),
             "old": one("old.example"),
             "raw": one("raw.example"),
+            "repositories": one("code.example"),
             "ssh": one("git.example"),
             "tap": one("tap.example"),
         },
     });
     fs::write(root.join("zone.json"), zone.to_string()).unwrap();
-    for directory in ["tls", "ssh", "git"] {
+    for directory in ["tls", "ssh", "git", "repositories"] {
         fs::create_dir(root.join(directory)).unwrap();
     }
     fs::write(root.join(TOKENS), "").unwrap();

@@ -3,10 +3,12 @@
 
 mod certificates;
 mod clients;
+mod examples;
 mod hosts;
 mod lifetimes;
 mod observed;
 mod places;
+mod pushes;
 mod requests;
 mod secrecy;
 
@@ -32,11 +34,13 @@ use crate::{
 
 pub(crate) fn tests() -> Vec<Test> {
     let mut tests = clients::tests();
+    tests.extend(examples::tests());
     tests.extend(certificates::tests());
     tests.extend(hosts::tests());
     tests.extend(lifetimes::tests());
     tests.extend(observed::tests());
     tests.extend(places::tests());
+    tests.extend(pushes::tests());
     tests.extend(requests::tests());
     tests.extend(secrecy::tests());
     tests
