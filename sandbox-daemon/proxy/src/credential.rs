@@ -79,6 +79,16 @@ pub struct SecretValue(Zeroizing<String>);
 /// Longest secret.
 pub const MAX_SECRET: usize = 16 << 10;
 
+/// Longest name of a credential or a secret.
+pub const MAX_NAME: usize = 64;
+
+/// Whether a credential or a secret may be called so. A secret's file is.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
+}
+
 impl Credential {
     /// Whether it goes to this host.
     #[must_use]
@@ -119,6 +129,25 @@ impl fmt::Debug for SecretValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_no_path() {
+        for good in [
+            "a",
+            "GITHUB_TOKEN",
+            "npm.example-1",
+            "0",
+            &"a".repeat(MAX_NAME),
+        ] {
+            assert!(is_name(good), "{good}");
+        }
+        let long = "a".repeat(MAX_NAME + 1);
+        for bad in [
+            "", ".", "..", ".new", "a/b", "../a", "a b", "a\0", "\u{e9}", &long,
+        ] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_secret_is_never_printed() {

@@ -165,29 +165,13 @@ fn hint(error: &SandboxError) -> Option<String> {
         SandboxError::ConfinedKeeper(_) => {
             Some("use a shell of the host's, or have root name the user".into())
         }
-        SandboxError::Secret(error) => secret_hint(error).map(str::to_owned),
+        SandboxError::Secret(error) => error.hint().map(str::to_owned),
         SandboxError::Confined(_) => Some("`Enroll` places a process that runs already".into()),
         SandboxError::Enroll(EnrollError::Inherited(_)) => {
             Some("close them, or accept them with `allow_inherited`".into())
         }
         _ => None,
     }
-}
-
-fn secret_hint(error: &SecretError) -> Option<&'static str> {
-    Some(match error {
-        SecretError::Name => "the name is what a policy's `secret` says; the value comes apart",
-        SecretError::Value => {
-            "where the value is right, something was added to it, such as a byte order mark"
-        }
-        SecretError::NotFound { .. } => "see `sandbox secret list`",
-        SecretError::Full { .. } => "remove some with `sandbox secret rm`",
-        SecretError::Exposed { .. } => {
-            "who could read them may have; replace the secrets where they are from, then \
-             give the place back to root: directories 0700, files 0600"
-        }
-        SecretError::Io { .. } => return None,
-    })
 }
 
 /// All diagnostics that fit, in a form for programs and in one for terminals.

@@ -248,6 +248,7 @@ impl CliError {
             Self::PolicyName { .. } => "a file is named with a `/`, as in `./agent.toml`".into(),
             Self::Unset { name } => format!("give it a value: `-e {name}=VALUE`"),
             Self::UnknownId { .. } => "see `sandbox ps`".into(),
+            Self::Secret(error) => error.hint()?.into(),
             Self::SecretArgument => {
                 "other users and the shell's history see arguments: give it on stdin, or \
                  with `--file`, and replace this one where it is from"

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use nix::unistd::User;
-use sandbox_proxy::credential::{MAX_SECRET, SecretValue};
+use sandbox_proxy::credential::{MAX_SECRET, SecretValue, is_name};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -26,7 +26,7 @@ use super::{
 use crate::{
     escape::printable,
     proto::{DeleteSecretRequest, ListSecretsRequest, Secret, SetSecretRequest},
-    secrets::{SecretError, Secrets, is_name},
+    secrets::{SecretError, Secrets},
 };
 
 /// Sets, lists or removes.

@@ -6,13 +6,12 @@ mod store;
 
 use std::{io, path::PathBuf};
 
-pub use store::{Changed, Listed, Secrets};
+use sandbox_proxy::credential::MAX_NAME;
+
+pub use store::{Listed, Secrets};
 
 /// Secrets of one user.
 pub const MAX_SECRETS: usize = 256;
-
-/// Longest name.
-const MAX_NAME: usize = 64;
 
 /// Why a secret was not kept, found or removed.
 #[derive(Debug, thiserror::Error)]
@@ -63,29 +62,28 @@ pub enum SecretError {
     },
 }
 
-/// Whether a secret may have this name.
-#[must_use]
-pub fn is_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
+impl SecretError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Name => "the name is what a policy's `secret` says; the value comes apart",
+            Self::Value => {
+                "where the value is right, something was added to it, such as a byte order mark"
+            }
+            Self::NotFound { .. } => "see `sandbox secret list`",
+            Self::Full { .. } => "remove some with `sandbox secret rm`",
+            Self::Exposed { .. } => {
+                "who could read them may have; replace the secrets where they are from, then \
+                 give the place back to root: directories 0700, files 0600"
+            }
+            Self::Io { .. } => return None,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_no_path() {
-        for good in ["a", "GITHUB_TOKEN", "npm.example-1", "0"] {
-            assert!(is_name(good), "{good}");
-        }
-        let long = "a".repeat(MAX_NAME + 1);
-        for bad in [
-            "", ".", "..", ".new", "a/b", "../a", "a b", "a\0", "é", &long,
-        ] {
-            assert!(!is_name(bad), "{bad}");
-        }
-    }
 
     #[test]
     fn what_was_given_for_a_name_is_not_repeated() {

@@ -7,14 +7,10 @@ use std::{
     time::SystemTime,
 };
 
-use sandbox_proxy::credential::SecretValue;
-use tokio::sync::broadcast;
+use sandbox_proxy::credential::{SecretValue, is_name};
 use zeroize::Zeroizing;
 
-use super::{MAX_SECRETS, SecretError, files, is_name};
-
-/// Changes that a listener may be behind.
-const BEHIND: usize = 1024;
+use super::{MAX_SECRETS, SecretError, files};
 
 /// All secrets.
 pub struct Secrets {
@@ -22,16 +18,6 @@ pub struct Secrets {
     state: PathBuf,
     /// One change at a time.
     writing: Mutex<()>,
-    changes: broadcast::Sender<Changed>,
-}
-
-/// A secret that has another value now, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
-    /// Whose.
-    pub uid: u32,
-    /// Which.
-    pub name: String,
 }
 
 /// What is told of a secret.
@@ -52,7 +38,6 @@ impl Secrets {
         let secrets = Self {
             state,
             writing: Mutex::new(()),
-            changes: broadcast::Sender::new(BEHIND),
         };
         let directory = secrets.directory();
         if files::has_directory(&directory)? {
@@ -86,8 +71,6 @@ impl Secrets {
             return Err(SecretError::Full { uid });
         }
         files::replace(&path, value)?;
-        // It is in force, also if it might not outlast a failing disk.
-        self.tell(uid, name);
         files::sync_directory(&own)
     }
 
@@ -130,26 +113,12 @@ impl Secrets {
             let name = name.to_owned();
             return Err(SecretError::NotFound { uid, name });
         }
-        self.tell(uid, name);
         files::sync_directory(&self.own(uid))
-    }
-
-    /// What is set and removed from here on. A listener that was told that it is
-    /// too far behind looks at all that it knows of.
-    #[must_use]
-    pub fn changes(&self) -> broadcast::Receiver<Changed> {
-        self.changes.subscribe()
     }
 
     /// A value as a request brings it, which is overwritten here.
     pub fn value(bytes: Vec<u8>) -> Result<SecretValue, SecretError> {
         files::value(Zeroizing::new(bytes))
-    }
-
-    fn tell(&self, uid: u32, name: &str) {
-        let name = name.to_owned();
-        // Perhaps nobody listens.
-        let _ = self.changes.send(Changed { uid, name });
     }
 
     fn is_there(&self, uid: u32) -> Result<bool, SecretError> {
@@ -379,20 +348,6 @@ mod tests {
         ));
         place.set(UID, "0", "y").unwrap();
         place.set(UID + 1, "more", "x").unwrap();
-    }
-
-    #[test]
-    fn who_listens_is_told_what_changed_and_not_the_value() {
-        let place = Place::new();
-        let mut told = place.secrets.changes();
-        place.set(UID, "npm", "hunter2").unwrap();
-        let changed = told.try_recv().unwrap();
-        assert_eq!((changed.uid, changed.name.as_str()), (UID, "npm"));
-        assert!(!format!("{changed:?}{:?}", place.secrets).contains("hunter2"));
-        place.secrets.remove(UID, "npm").unwrap();
-        assert_eq!(told.try_recv().unwrap(), changed);
-        assert!(place.secrets.remove(UID, "npm").is_err());
-        assert!(told.try_recv().is_err());
     }
 
     #[test]

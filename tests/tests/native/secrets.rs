@@ -96,7 +96,6 @@ fn a_request_that_is_printed_does_not_show_the_value() {
 #[tokio::test]
 async fn a_secret_is_set_listed_rotated_and_removed() {
     let daemon = Daemon::start().await;
-    let mut changes = daemon.registry.secrets().changes();
     assert!(names(&daemon, None).await.is_empty());
     set(&daemon, None, "github", VALUE).await.unwrap();
     set(&daemon, None, "npm", "another").await.unwrap();
@@ -113,10 +112,6 @@ async fn a_secret_is_set_listed_rotated_and_removed() {
         (missing.code(), reason(&missing).as_str()),
         (Code::NotFound, "SECRET_NOT_FOUND")
     );
-    let told: Vec<_> = std::iter::from_fn(|| changes.try_recv().ok())
-        .map(|changed| changed.name)
-        .collect();
-    assert_eq!(told, ["github", "npm", "github", "github"]);
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! The words of an entry of `[[credential]]`: names, variables, and what a request
 //! is told by.
 
+use sandbox_proxy::credential::{MAX_NAME, is_name};
+
 use super::super::diagnostic::{Fault, Span};
 
-/// Longest name of a credential, a secret, a header, a method and the like.
-const MAX_NAME: usize = 64;
+/// Longest name of a header, a method and the like.
+const MAX_WORD: usize = 64;
 
 /// Headers that say how a message travels, or to whom: they are the proxy's.
 const FRAMING: [&str; 12] = [
@@ -24,9 +26,7 @@ const FRAMING: [&str; 12] = [
 
 /// The name of a credential or of a secret.
 pub(super) fn name(text: &str) -> Result<String, Fault> {
-    let plausible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plausible) && !text.starts_with('.')
-    {
+    if is_name(text) {
         return Ok(text.to_owned());
     }
     let hint = format!("at most {MAX_NAME} letters, digits, `-`, `_` and `.`, not first a dot");
@@ -78,7 +78,7 @@ pub(super) fn header(text: &str) -> Result<String, Fault> {
 /// A query parameter's name, as it is before it is encoded.
 pub(super) fn query(text: &str) -> Result<String, Fault> {
     let plausible = |b: u8| b.is_ascii_graphic() && !b"&=#%+;?/".contains(&b);
-    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plausible) {
+    if (1..=MAX_WORD).contains(&text.len()) && text.bytes().all(plausible) {
         return Ok(text.to_owned());
     }
     let message = format!("`{text}` is not the name of a query parameter");
@@ -91,8 +91,8 @@ pub(super) fn username(text: &str) -> Result<String, Fault> {
         let hint = "the secret is the password: leave the colon and what follows out";
         return Err(Fault::new("a user name holds no colon", hint).at(at..at + 1));
     }
-    if text.len() > MAX_NAME || text.chars().any(char::is_control) {
-        let hint = format!("at most {MAX_NAME} bytes, none of them control characters");
+    if text.len() > MAX_WORD || text.chars().any(char::is_control) {
+        let hint = format!("at most {MAX_WORD} bytes, none of them control characters");
         return Err(Fault::new("not a user name", hint));
     }
     Ok(text.to_owned())
@@ -187,5 +187,5 @@ fn hexadecimal(high: Option<u8>, low: Option<u8>) -> Option<u8> {
 /// RFC 9110, 5.6.2.
 fn is_token(text: &str) -> bool {
     let plausible = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plausible)
+    (1..=MAX_WORD).contains(&text.len()) && text.bytes().all(plausible)
 }
