@@ -1,4 +1,5 @@
-//! `sandbox events`: what was refused, and where credentials went, from the daemon's buffer and then live.
+//! `sandbox events`: what was refused, and where credentials went, from the daemon's
+//! buffer and then live.
 
 use prost_types::Timestamp;
 

@@ -104,10 +104,6 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::{
-        egress::variables::{DIRECTORY, FILES},
-        policy::{Document, Sets, Source},
-    };
 
     #[test]
     fn a_dummy_has_the_shape_of_its_secret() {
@@ -203,21 +199,5 @@ mod tests {
             // At most half of what is long enough to have a dummy.
             assert!((3..=FEWEST).contains(&prefix.len()), "{prefix}");
         }
-    }
-
-    #[test]
-    fn no_dummy_takes_the_place_of_a_file_of_authorities() {
-        let sets = Sets::shipped().unwrap();
-        let read = |env: &str| {
-            let text = format!(
-                "version = 1\n[network]\nmode = \"proxy\"\nallow = [\"a.test\"]\n\
-                 [[credential]]\nname = \"a\"\nhosts = [\"a.test\"]\nenv = \"{env}\"\n"
-            );
-            Document::parse(&Source::new("p.toml", text), &sets)
-        };
-        for name in FILES.iter().chain([&DIRECTORY]) {
-            assert!(read(name).is_err(), "{name}");
-        }
-        assert!(read("A_TOKEN").is_ok());
     }
 }

@@ -94,6 +94,7 @@ fn without(direct: &[Direct]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Document, Sets, Source};
 
     fn direct(address: impl Into<IpAddr>, port: Option<u16>) -> Direct {
         Direct {
@@ -124,6 +125,23 @@ mod tests {
             );
         }
         assert_eq!(value(&named, "HTTPS_PROXY"), "http://198.18.0.1:3128");
+    }
+
+    #[test]
+    fn no_dummy_takes_the_place_of_what_leads_programs() {
+        let sets = Sets::shipped().unwrap();
+        let read = |env: &str| {
+            let text = format!(
+                "version = 1\n[network]\nmode = \"proxy\"\nallow = [\"a.test\"]\n\
+                 [[credential]]\nname = \"a\"\nhosts = [\"a.test\"]\nenv = \"{env}\"\n"
+            );
+            Document::parse(&Source::new("p.toml", text), &sets)
+        };
+        let proxy = variables(&[]).into_iter().map(|(name, _)| name);
+        for name in proxy.chain(FILES).chain([DIRECTORY]) {
+            assert!(read(name).is_err(), "{name}");
+        }
+        assert!(read("A_TOKEN").is_ok());
     }
 
     #[test]

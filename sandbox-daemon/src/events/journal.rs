@@ -1,7 +1,7 @@
 //! Numbers the denials of one run of the daemon, the uses of credentials and the
-//! losses among them, keeps the latest and hands them to subscribers. Nobody who reads slowly holds
-//! anything up: what does not fit a subscriber's queue is counted and shown to
-//! it as lost.
+//! losses among them, keeps the latest and hands them to subscribers. Nobody who
+//! reads slowly holds anything up: what does not fit a subscriber's queue is counted
+//! and shown to it as lost.
 
 use std::{
     collections::VecDeque,
