@@ -94,7 +94,9 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::Enroll(error) => enroll_kind(error),
         SandboxError::ShuttingDown => (Code::Unavailable, "SHUTTING_DOWN"),
         SandboxError::Enforce(_) => (Code::FailedPrecondition, "POLICY_NOT_ENFORCED"),
-        SandboxError::Egress(_) => (Code::Unavailable, "PROXY_UNAVAILABLE"),
+        SandboxError::Egress(_) | SandboxError::Rotation(_) => {
+            (Code::Unavailable, "PROXY_UNAVAILABLE")
+        }
         SandboxError::Credential(_) => (Code::FailedPrecondition, "CREDENTIAL_UNUSABLE"),
         SandboxError::Cgroup(_) => (Code::Internal, "CGROUP_FAILED"),
         SandboxError::Step { .. } => (Code::Internal, "STEP_FAILED"),
@@ -152,6 +154,9 @@ fn hint(error: &SandboxError) -> Option<String> {
         SandboxError::Egress(_) => Some(
             "the daemon's log says more; `mode = \"none\"` under `[network]` needs no proxy".into(),
         ),
+        SandboxError::Rotation(_) => {
+            Some("the daemon's log says more; do the same again, or end those sandboxes".into())
+        }
         SandboxError::NoPolicy { name, .. } => Some(format!(
             "a policy file of your own is named with a `/`, as in `./{name}.toml`"
         )),

@@ -80,7 +80,11 @@ impl Egress {
         if !used {
             return Ok(());
         }
-        self.told(|_| Ok(vec![self.secret(uid, name)?]))
+        match self.told(|_| Ok(vec![self.secret(uid, name)?])) {
+            // The next proxy reads it when it begins.
+            Err(EgressError::Away(_)) => Ok(()),
+            told => told,
+        }
     }
 
     fn secret(&self, uid: u32, name: &str) -> Result<ToProxy, EgressError> {

@@ -7,6 +7,7 @@
 mod credentials;
 mod dummy;
 mod entrances;
+mod policies;
 mod process;
 mod report;
 mod trust;
@@ -20,14 +21,12 @@ use std::{
     time::Duration,
 };
 
+use credentials::Dummies;
 pub use credentials::Environment;
-use credentials::{Dummies, with_dummies};
+pub use policies::Earlier;
 use report::Table;
 pub use report::{Report, Row};
-use sandbox_proxy::{
-    channel::{SandboxPolicy, ToProxy},
-    synthetic::FIRST_ADDRESSES,
-};
+use sandbox_proxy::channel::{SandboxPolicy, ToProxy};
 use tokio::sync::{mpsc, oneshot, watch};
 use trust::Trust;
 pub use variables::variables;
@@ -35,7 +34,6 @@ pub use variables::variables;
 use crate::{
     config::Config,
     events::Events,
-    policy::{Mode, NetworkMode, Policy},
     sandbox::{EnforceError, Enforcer},
     secrets::{SecretError, Secrets},
 };
@@ -59,7 +57,7 @@ pub enum EgressError {
     #[error("cannot open the proxy's sockets")]
     Sockets(#[source] io::Error),
     /// The files of authorities.
-    #[error("cannot write whose certificates programs believe")]
+    #[error("cannot put together whose certificates programs believe")]
     Trust(#[source] io::Error),
     /// A secret cannot be read.
     #[error(transparent)]
@@ -185,80 +183,12 @@ impl Egress {
         &self.secrets
     }
 
-    /// Lets a sandbox reach what its policy says. When it returns, every later
-    /// decision follows it. Of a thread that may block.
-    ///
-    /// # Errors
-    /// There is no proxy.
-    pub fn put(
-        &self,
-        cgroup: u64,
-        identity: &Identity,
-        policy: &Policy,
-        generation: u32,
-    ) -> Result<(), EgressError> {
-        let known = self.lock().sandboxes.contains_key(&cgroup);
-        if policy.network.mode != NetworkMode::Proxy && !known {
-            return Ok(());
-        }
-        let earlier = {
-            let inner = self.lock();
-            let entry = inner.sandboxes.get(&cgroup);
-            entry.map_or_else(Dummies::new, |entry| entry.dummies.clone())
-        };
-        let dummies = self.dummies(identity.uid, policy, &earlier)?;
-        let (policy, earlier) = {
-            let mut inner = self.lock();
-            let entry = inner.sandboxes.entry(cgroup).or_insert_with(|| Entry {
-                identity: identity.clone(),
-                policy: SandboxPolicy {
-                    first_address: getrandom::u32().unwrap_or_default() % FIRST_ADDRESSES,
-                    ..SandboxPolicy::default()
-                },
-                dummies: Dummies::new(),
-                table: Table::default(),
-            });
-            entry.dummies = dummies;
-            let policy = SandboxPolicy {
-                sandbox: cgroup,
-                generation,
-                uid: entry.identity.uid,
-                credentials: with_dummies(policy, &entry.dummies),
-                ..translate(policy, &entry.policy)
-            };
-            let earlier = std::mem::replace(&mut entry.policy, policy.clone());
-            (policy, earlier)
-        };
-        let messages = |inner: &Inner| {
-            let mut messages = self.secrets_of(&policy)?;
-            messages.push(ToProxy::Policy(Box::new(policy.clone())));
-            messages.extend(inner.unused(&earlier));
-            Ok(messages)
-        };
-        match self.told(messages) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                if !known {
-                    self.lock().sandboxes.remove(&cgroup);
-                }
-                Err(error)
-            }
-        }
-    }
-
     /// A sandbox is gone; its traffic is kept for a while.
     pub fn forget(&self, cgroup: u64) {
         let mut inner = self.lock();
-        let Some(entry) = inner.sandboxes.remove(&cgroup) else {
+        let Some(entry) = inner.remove(cgroup) else {
             return;
         };
-        if let Ok(proxy) = &inner.proxy {
-            // One that is away forgets by itself.
-            let _ = proxy.send(ToProxy::Forget { sandbox: cgroup });
-            for message in inner.unused(&entry.policy) {
-                let _ = proxy.send(message);
-            }
-        }
         if let Some(trust) = &self.trust {
             trust.forget(&entry.identity.id);
         }
@@ -342,22 +272,6 @@ impl Egress {
 }
 
 impl Inner {
-    /// Takes the secrets of a policy from the proxy that none has which is in force.
-    fn unused(&self, gone: &SandboxPolicy) -> Vec<ToProxy> {
-        let unused = |name: &str| {
-            let mut entries = self.sandboxes.values();
-            !entries.any(|entry| credentials::names(&entry.policy, gone.uid, name))
-        };
-        let named = gone.credentials.iter().map(|it| it.secret.clone());
-        let unused = named.filter(|name| unused(name));
-        let taken = unused.map(|name| ToProxy::Secret {
-            uid: gone.uid,
-            name,
-            value: None,
-        });
-        taken.collect()
-    }
-
     fn sync_on(&mut self, proxy: &mpsc::UnboundedSender<ToProxy>) -> oneshot::Receiver<()> {
         self.serial += 1;
         let serial = self.serial;
@@ -366,31 +280,6 @@ impl Inner {
             self.waiting.insert(serial, done);
         }
         waiting
-    }
-}
-
-/// What the proxy needs of a policy, but for its credentials. One whose mode is
-/// another has no way out by it any more.
-fn translate(policy: &Policy, earlier: &SandboxPolicy) -> SandboxPolicy {
-    let network = &policy.network;
-    let proxied = network.mode == NetworkMode::Proxy;
-    SandboxPolicy {
-        observe: policy.mode == Mode::Observe,
-        allow: if proxied {
-            network.allow.clone()
-        } else {
-            Vec::new()
-        },
-        deny: network.deny.clone(),
-        direct: network
-            .direct
-            .iter()
-            .map(|it| (it.address, it.port))
-            .collect(),
-        names: earlier.names.clone(),
-        first_address: earlier.first_address,
-        untouched: policy.untouched.clone(),
-        ..SandboxPolicy::default()
     }
 }
 

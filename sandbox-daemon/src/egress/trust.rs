@@ -94,14 +94,20 @@ impl Trust {
         if self.lock().changed == changed {
             return Ok(None);
         }
+        // Before they are read: what is no use is complained of once.
+        self.lock().changed = changed;
         let roots = roots(&self.files)?;
         let mut inner = self.lock();
-        inner.changed = changed;
         if inner.roots == roots {
             return Ok(None);
         }
-        inner.roots.clone_from(&roots);
-        self.write_all(&inner)?;
+        let earlier = std::mem::replace(&mut inner.roots, roots.clone());
+        if let Err(error) = self.write_all(&inner) {
+            // Tried again, and hosts are believed as programs inside believe them.
+            inner.roots = earlier;
+            inner.changed.clear();
+            return Err(error);
+        }
         Ok(Some(roots))
     }
 
@@ -143,7 +149,8 @@ impl Trust {
             let its = inner.added.keys().filter(|it| is_of(it, sandbox));
             if its.count() >= MAX_BUNDLES {
                 return Err(io::Error::other(format!(
-                    "commands of this sandbox were given {MAX_BUNDLES} sets of authorities"
+                    "commands of this sandbox came with {MAX_BUNDLES} sets of authorities \
+                     already: use another sandbox, or one of those"
                 )));
             }
             self.write(&name, &added, &inner)?;
@@ -464,6 +471,37 @@ mod tests {
         assert!(roots.ends_with(&pem("OTHER")));
         let common = fs::read_to_string(trust.directory().join(COMMON)).unwrap();
         assert!(common.ends_with(&format!("{}{}", pem("OTHER"), pem("PROXY"))));
+    }
+
+    #[test]
+    fn a_file_that_is_no_use_is_complained_of_once_and_read_when_it_is_of_use() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = trust(home.path());
+        let own = home.path().join("own.pem");
+        fs::remove_file(&own).unwrap();
+        trust.refresh().unwrap_err();
+        assert_eq!(trust.refresh().unwrap(), None);
+        assert!(trust.roots().ends_with(&pem("OWN")));
+        fs::write(&own, pem("OTHER")).unwrap();
+        let roots = trust.refresh().unwrap().unwrap();
+        assert!(roots.ends_with(&pem("OTHER")));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = trust(home.path());
+        let written = trust.directory().to_path_buf();
+        fs::remove_dir(&written).unwrap();
+        fs::write(home.path().join("own.pem"), pem("OTHER")).unwrap();
+        File::open(home.path().join("own.pem"))
+            .and_then(|own| own.set_modified(SystemTime::UNIX_EPOCH))
+            .unwrap();
+        trust.refresh().unwrap_err();
+        assert!(trust.roots().ends_with(&pem("OWN")));
+        fs::create_dir(&written).unwrap();
+        let roots = trust.refresh().unwrap().unwrap();
+        assert!(roots.ends_with(&pem("OTHER")));
     }
 
     #[test]

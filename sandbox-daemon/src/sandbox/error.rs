@@ -112,6 +112,9 @@ pub enum SandboxError {
     /// A secret that the policy names.
     #[error("the policy's credentials cannot be put in force")]
     Credential(#[source] EgressError),
+    /// A secret was changed, and the proxy has it as it was.
+    #[error("the secret is changed, but running sandboxes may still use it as it was")]
+    Rotation(#[source] EgressError),
     /// A step of the daemon's own.
     #[error("cannot {what}")]
     Step {
@@ -144,7 +147,9 @@ pub const DEFAULT_IDLE: Duration = Duration::from_hours(1);
 impl From<EgressError> for SandboxError {
     fn from(error: EgressError) -> Self {
         match error {
-            EgressError::Unset { .. } | EgressError::TooShort { .. } => Self::Credential(error),
+            EgressError::Unset { .. } | EgressError::TooShort { .. } | EgressError::Trust(_) => {
+                Self::Credential(error)
+            }
             EgressError::Secret(error) => Self::Secret(error),
             _ => Self::Egress(error),
         }

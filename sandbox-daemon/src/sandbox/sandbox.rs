@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     cgroup::Cgroup,
-    chain::Chain,
     egress::{Egress, Identity},
     events::{Mounts, Rules, SharedMounts},
     kernel::Watch,
@@ -267,21 +266,10 @@ impl Ground {
             id: sandbox.id.clone(),
             uid: account.uid,
         };
-        let earlier = {
-            let state = sandbox.lock();
-            (state.policy.clone(), state.applied.generation)
-        };
-        let applied = match self.egress.put(id, &identity, &policy, generation) {
-            Ok(()) => self.apply(id, &policy, &sandbox.view, generation, None),
-            Err(error) => Err(error.into()),
-        };
-        let (applied, watches) = applied.inspect_err(|_| {
-            // All of a policy, or nothing of it.
-            let (earlier, generation) = earlier;
-            if let Err(error) = self.egress.put(id, &identity, &earlier.policy, generation) {
-                tracing::error!(error = %Chain::of(&error), "the proxy may follow a policy that was not taken");
-            }
-        })?;
+        let earlier = self.egress.put(id, &identity, &policy, generation)?;
+        let applied = self.apply(id, &policy, &sandbox.view, generation, None);
+        // All of a policy, or nothing of it.
+        let (applied, watches) = applied.inspect_err(|_| self.egress.restore(id, earlier))?;
         let mut state = sandbox.lock();
         state.policy = Arc::new(InForce {
             policy,

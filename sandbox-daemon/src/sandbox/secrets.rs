@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sandbox_proxy::credential::SecretValue;
 
 use super::{Caller, Registry, SandboxError, registry::flatten};
-use crate::secrets::{Listed, Secrets};
+use crate::secrets::{Listed, SecretError, Secrets};
 
 impl Registry {
     /// All secrets.
@@ -55,15 +55,18 @@ impl Registry {
         caller: &Caller,
         uid: Option<u32>,
         name: String,
-        change: impl FnOnce(&Secrets, u32) -> Result<(), crate::secrets::SecretError> + Send + 'static,
+        change: impl FnOnce(&Secrets, u32) -> Result<(), SecretError> + Send + 'static,
     ) -> Result<(), SandboxError> {
         let uid = whose(caller, uid)?;
         let (registry, caller) = (self.clone(), caller.clone());
         let changed = tokio::task::spawn_blocking(move || {
             registry.may_change_secrets(&caller)?;
-            change(registry.secrets(), uid)?;
-            // When this returns, the next request gets it.
-            Ok(registry.egress().rotate(uid, &name)?)
+            let changed = change(registry.secrets(), uid);
+            // When this returns, the next request gets it; also where a failing disk
+            // may not keep what was changed.
+            let rotated = registry.egress().rotate(uid, &name);
+            changed?;
+            rotated.map_err(SandboxError::Rotation)
         });
         flatten(changed.await)
     }
