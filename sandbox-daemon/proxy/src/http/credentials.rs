@@ -96,7 +96,10 @@ impl Outgoing<'_> {
                 let rule = format!("secret `{secret}` of credential `{name}` is not set");
                 return Err(self.deny(rule).into());
             };
-            put(credential, &secret, parts);
+            if put(credential, &secret, parts).is_none() {
+                let rule = format!("no room for credential `{}`", credential.name);
+                return Err(self.deny(rule).into());
+            }
             if let Scheme::Query { .. } = credential.scheme {
                 let dummy = credential.dummy.clone().unwrap_or_default();
                 admitted.echoes.push(Echo { secret, dummy });
@@ -383,19 +386,18 @@ fn replaced(value: &[u8], dummy: &str, secret: &str) -> Option<Zeroizing<String>
     Some(Zeroizing::new(format!("{scheme} {}", *encoded)))
 }
 
-/// Puts a secret in its place.
-fn put(credential: &Credential, secret: &SecretValue, parts: &mut Parts) {
+/// Puts a secret in its place; none: it cannot stand there, or the address is too
+/// long with it.
+fn put(credential: &Credential, secret: &SecretValue, parts: &mut Parts) -> Option<()> {
     let dummy = credential.dummy.as_deref();
     let (name, value) = match &credential.scheme {
         Scheme::Query { name } => {
-            if let Some(uri) = with_parameter(&parts.uri, name, secret) {
-                parts.uri = uri;
-            }
-            return;
+            parts.uri = with_parameter(&parts.uri, name, secret)?;
+            return Some(());
         }
         Scheme::Header { name } => {
             let value = Zeroizing::new(secret.expose().to_owned());
-            (HeaderName::try_from(name.as_str()), value)
+            (HeaderName::try_from(name.as_str()).ok()?, value)
         }
         Scheme::Bearer | Scheme::Basic { .. } => {
             let there = parts.headers.get(AUTHORIZATION);
@@ -403,14 +405,14 @@ fn put(credential: &Credential, secret: &SecretValue, parts: &mut Parts) {
             let replaced =
                 there.and_then(|(it, dummy)| replaced(it.as_bytes(), dummy, secret.expose()));
             let value = replaced.unwrap_or_else(|| added(&credential.scheme, secret));
-            (Ok(AUTHORIZATION), value)
+            (AUTHORIZATION, value)
         }
     };
-    if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(&value)) {
-        // Never into a table of headers that others are compressed by.
-        value.set_sensitive(true);
-        parts.headers.insert(name, value);
-    }
+    let mut value = HeaderValue::from_str(&value).ok()?;
+    // Never into a table of headers that others are compressed by.
+    value.set_sensitive(true);
+    parts.headers.insert(name, value);
+    Some(())
 }
 
 /// The value of `Authorization` where there is none.

@@ -44,10 +44,13 @@ async fn pushing(
     (client, host)
 }
 
-/// Whether the host hears anything soon.
-async fn hears(host: &mut FromHost<TcpStream>) -> bool {
+/// How long a host is not to hear anything.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Whether the host hears anything within this time.
+async fn hears(host: &mut FromHost<TcpStream>, within: Duration) -> bool {
     let mut some = [0; 64];
-    let heard = timeout(Duration::from_millis(500), host.read(&mut some)).await;
+    let heard = timeout(within, host.read(&mut some)).await;
     matches!(heard, Ok(Ok(1..)))
 }
 
@@ -57,13 +60,13 @@ async fn so_many_pushes_are_looked_into_at_a_time_and_others_wait() {
     let scene = scene().await;
     let update = || std::iter::once(format!("{ONE} {TWO} refs/heads/a"));
     let (first, mut host) = pushing(&scene, update()).await;
-    assert!(hears(&mut host).await);
+    assert!(hears(&mut host, LONG).await);
     let (_second, mut host) = pushing(&scene, update()).await;
-    assert!(hears(&mut host).await);
+    assert!(hears(&mut host, LONG).await);
     let (_third, mut host) = pushing(&scene, update()).await;
-    assert!(!hears(&mut host).await);
+    assert!(!hears(&mut host, QUIET).await);
     drop(first);
-    assert!(hears(&mut host).await);
+    assert!(hears(&mut host, LONG).await);
 }
 
 #[tokio::test]
@@ -73,7 +76,7 @@ async fn pushes_that_force_nothing_wait_for_none() {
     for _ in 0..4 {
         let create = std::iter::once(format!("{NONE} {TWO} refs/heads/a"));
         let (client, mut host) = pushing(&scene, create).await;
-        assert!(hears(&mut host).await);
+        assert!(hears(&mut host, LONG).await);
         held.push((client, host));
     }
 }
@@ -83,7 +86,7 @@ async fn of_very_many_references_some_are_told_and_the_others_counted() {
     let scene = scene().await;
     let creates = (0..100).map(|it| format!("{NONE} {TWO} refs/heads/{it}"));
     let (_client, mut host) = pushing(&scene, creates).await;
-    assert!(hears(&mut host).await);
+    assert!(hears(&mut host, LONG).await);
     let uses = scene.uses();
     assert_eq!((uses[0].refs.len(), uses[0].further_refs), (64, 36));
 }

@@ -85,6 +85,32 @@ async fn another_key_over_plain_http_is_refused_as_well() {
     assert!(scene.host.is_idle().await);
 }
 
+#[tokio::test]
+async fn a_request_that_has_no_room_for_its_credential_does_not_go_without() {
+    let scene = Scene::new(|it| {
+        it.scheme = Scheme::Query { name: "key".into() };
+        it.dummy = None;
+    })
+    .await;
+    // The longest address is of 65,534 bytes.
+    let get = |length| {
+        let path = "a".repeat(length);
+        format!("GET /{path} HTTP/1.1\r\nhost: HOST\r\n\r\n")
+    };
+    let (heard, _) = scene.ask(&get(65_400)).await;
+    assert!(heard.contains(SECRET));
+    assert_eq!(scene.uses().len(), 1);
+    let long = SecretValue::new("a".repeat(200));
+    scene
+        .stage
+        .sandboxes
+        .secrets()
+        .put(1000, "github".into(), long);
+    let rule = "no room for credential `github`";
+    scene.refused(&get(65_400), rule).await;
+    assert!(scene.uses().is_empty());
+}
+
 /// Servers answer it with what they were asked, the secret too.
 #[tokio::test]
 async fn no_credential_goes_with_trace() {
