@@ -189,7 +189,7 @@ pub struct Refused {
     pub count: u64,
 }
 
-/// A credential was added to a request that went out.
+/// A credential was added to a request on its way out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Used {
     /// Cgroup id.

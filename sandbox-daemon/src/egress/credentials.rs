@@ -96,7 +96,7 @@ impl Egress {
     }
 
     /// The secrets that a policy names, as the proxy is told.
-    pub(super) fn secrets_of(&self, policy: &SandboxPolicy) -> Result<Vec<ToProxy>, EgressError> {
+    pub(super) fn secrets_of(&self, policy: &SandboxPolicy) -> Vec<Result<ToProxy, EgressError>> {
         let mut names: Vec<_> = policy.credentials.iter().map(|it| &it.secret).collect();
         names.sort();
         names.dedup();

@@ -105,7 +105,8 @@ impl Egress {
     /// Has the proxy follow a policy, in the place of one that is gone.
     fn follow(&self, policy: &SandboxPolicy, gone: &SandboxPolicy) -> Result<(), EgressError> {
         self.told(|inner| {
-            let mut messages = self.secrets_of(policy)?;
+            let secrets = self.secrets_of(policy).into_iter();
+            let mut messages = secrets.collect::<Result<Vec<_>, _>>()?;
             messages.push(ToProxy::Policy(Box::new(policy.clone())));
             messages.extend(inner.unused(gone));
             Ok(messages)

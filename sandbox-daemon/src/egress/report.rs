@@ -110,15 +110,14 @@ impl Egress {
     pub(super) fn begin(&self, messages: mpsc::UnboundedSender<ToProxy>) {
         let mut inner = self.lock();
         for entry in inner.sandboxes.values() {
-            match self.secrets_of(&entry.policy) {
-                Ok(secrets) => {
-                    for secret in secrets {
-                        let _ = messages.send(secret);
+            for secret in self.secrets_of(&entry.policy) {
+                match secret {
+                    Ok(secret) => drop(messages.send(secret)),
+                    // What it does not get it does not add.
+                    Err(error) => {
+                        let (sandbox, error) = (&entry.identity.id, Chain::of(&error));
+                        tracing::error!(%error, sandbox, "a sandbox goes without a secret");
                     }
-                }
-                // What it does not get it does not add.
-                Err(error) => {
-                    tracing::error!(error = %Chain::of(&error), "a sandbox goes without its secrets");
                 }
             }
             let _ = messages.send(ToProxy::Policy(Box::new(entry.policy.clone())));

@@ -179,7 +179,8 @@ fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
     assert_eq!(
         stderr(&output),
         "sandbox: the name of a secret must be 1 to 64 letters, digits, `-`, `_` and `.`, and \
-         not begin with a `.`\n"
+         not begin with a `.`\n\
+         hint: the name is what a policy's `secret` says; the value comes apart\n"
     );
     let output = context.output(&["secret", "set", "--help"]);
     assert!(!stdout(&output).contains("[VALUE]"), "{}", stdout(&output));

@@ -145,7 +145,9 @@ fn a_secret_comes_from_stdin_or_a_file_without_its_line_break() {
     assert_eq!(
         stderr(&output),
         "sandbox: the value must be 1 to 16384 bytes of visible ASCII, without a space at its \
-         ends and without line breaks\n"
+         ends and without line breaks\n\
+         hint: where the value is right, something was added to it, such as a byte order \
+         mark\n"
     );
     let output = fake
         .context

@@ -12,7 +12,7 @@ use memchr::memmem;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
-use super::credentials::QUERY;
+use super::place::QUERY;
 use crate::credential::SecretValue;
 
 /// Headers of answers that have addresses.

@@ -8,6 +8,7 @@ mod credentials;
 mod echo;
 mod headers;
 mod metered;
+mod place;
 mod push;
 mod session;
 mod strange;

@@ -79,6 +79,9 @@ pub(super) enum UpstreamError {
     /// It broke off.
     #[error("the host did not answer: {0}")]
     Broken(#[from] hyper::Error),
+    /// With the host in it, the address is too long.
+    #[error("the address is too long")]
+    Address,
     /// It speaks something else than before.
     #[error("the host does not speak what it spoke before")]
     Changed,
@@ -115,7 +118,7 @@ impl Upstreams {
         request: Request<Sent>,
     ) -> Result<(Response<Incoming>, Option<Lease>), UpstreamError> {
         let whole = request.body().whole();
-        let mut request = self.addressed(request, grant);
+        let mut request = self.addressed(request, grant)?;
         while let Some(mut sender) = self.take(grant).await {
             let spare = repeatable(&request);
             match sender.try_send(request).await {
@@ -184,9 +187,13 @@ impl Upstreams {
     }
 
     /// In the words of what the host speaks.
-    fn addressed(&self, mut request: Request<Sent>, grant: &Grant) -> Request<Sent> {
+    fn addressed(
+        &self,
+        mut request: Request<Sent>,
+        grant: &Grant,
+    ) -> Result<Request<Sent>, UpstreamError> {
         if !matches!(self.secure, Some((_, Alpn::Http2))) {
-            return request;
+            return Ok(request);
         }
         let Grant { host, port, .. } = grant;
         let authority = Authority {
@@ -195,12 +202,11 @@ impl Upstreams {
             secure: true,
         };
         let path = request.uri().path_and_query().map_or("/", |it| it.as_str());
-        if let Ok(uri) = format!("https://{}{path}", authority.text()).parse() {
-            *request.uri_mut() = uri;
-        }
+        let address = format!("https://{}{path}", authority.text());
+        *request.uri_mut() = address.parse().map_err(|_| UpstreamError::Address)?;
         *request.version_mut() = Version::HTTP_2;
         headers::for_http2(request.headers_mut());
-        request
+        Ok(request)
     }
 
     /// One that goes back when the answer has been read; none: it is there for all.
