@@ -18,6 +18,7 @@ use sandbox_proxy::{
     http::{self, Session},
     ledger::Outbox,
     resolver::Resolver,
+    tls::Tls,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -52,12 +53,13 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         .expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
     let resolver = Resolver::new("nameserver 240.0.0.1", "").expect("a resolver");
+    let tls = Tls::new().expect("an authority");
     World {
         runtime,
         caller: sandboxes.caller(&asked).expect("a sandbox"),
         sandboxes,
         outbox,
-        dialer: Dialer::new(Arc::new(resolver)),
+        dialer: Dialer::new(Arc::new(resolver), Arc::new(tls)),
         listener: listener.expect("a listener"),
     }
 });
