@@ -309,4 +309,35 @@ mod tests {
         });
         blocking.await.unwrap();
     }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_secret_goes_with_the_last_policy_that_names_it() {
+        let home = tempfile::tempdir().unwrap();
+        let secrets = Secrets::open(home.path()).unwrap();
+        let value = SecretValue::new("npm_0123456789abcdefghij".into()).unwrap();
+        secrets.set(UID, "npm", &value).unwrap();
+        let (egress, told) = egress(secrets);
+        let identity = Identity {
+            id: "0123".into(),
+            uid: UID,
+        };
+        let blocking = spawn_blocking(move || {
+            let put = |cgroup, credentials, generation| {
+                let policy = policy(credentials);
+                egress.put(cgroup, &identity, &policy, generation).unwrap();
+            };
+            let taken = || {
+                let told = told.lock().unwrap();
+                let takes = |it: &ToProxy| matches!(it, ToProxy::Secret { value: None, .. });
+                told.iter().any(takes)
+            };
+            put(7, vec![npm()], 1);
+            put(8, vec![npm()], 1);
+            put(7, Vec::new(), 2);
+            assert!(!taken(), "the other sandbox has it");
+            put(8, Vec::new(), 2);
+            assert!(taken());
+        });
+        blocking.await.unwrap();
+    }
 }
