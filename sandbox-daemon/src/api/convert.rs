@@ -15,12 +15,12 @@ use crate::{
     escape,
     events::{Denial, Item, Loss, LossReason, Object, Right, Used, Verdict},
     launch::{ExitStatus, Size},
-    policy::{Diagnostic, Severity},
+    policy::{Diagnostic, Limits, Severity, WorkspaceMode},
     proto,
     sandbox::{
         Cause, DEFAULT_IDLE, Enforcer, EnrollOutput, EnrollSpec, Exec, Exited, Info, Input, Output,
         OutputStream, PolicyFrom, PolicySource, RunSpec, Sandbox, SandboxError, Spec, Stdio,
-        Target,
+        Target, Usage,
     },
 };
 
@@ -61,7 +61,43 @@ pub(super) fn spec(spec: Option<proto::SandboxSpec>) -> Result<Spec, SandboxErro
         name: spec.name,
         idle_timeout,
         uid: spec.uid,
+        workspace_mode: workspace_mode(spec.workspace_mode),
+        limits: limits(spec.limits)?,
     })
+}
+
+fn workspace_mode(mode: i32) -> Option<WorkspaceMode> {
+    match proto::WorkspaceMode::try_from(mode) {
+        Ok(proto::WorkspaceMode::Direct) => Some(WorkspaceMode::Direct),
+        Ok(proto::WorkspaceMode::Ephemeral) => Some(WorkspaceMode::Ephemeral),
+        Ok(proto::WorkspaceMode::Unspecified) | Err(_) => None,
+    }
+}
+
+fn limits(limits: Option<proto::Limits>) -> Result<Limits, SandboxError> {
+    let limits = limits.unwrap_or_default();
+    let positive = |value: u64| (value != 0).then_some(value);
+    Ok(Limits {
+        timeout: timeout("limits.timeout", limits.timeout)?,
+        sandbox_timeout: timeout("limits.sandbox_timeout", limits.sandbox_timeout)?,
+        memory: positive(limits.memory),
+        cpu_millis: (limits.cpu_millis != 0).then_some(limits.cpu_millis),
+        pids: (limits.pids != 0).then_some(limits.pids),
+        disk: positive(limits.disk),
+        output: positive(limits.output),
+    })
+}
+
+fn timeout(
+    field: &'static str,
+    duration: Option<prost_types::Duration>,
+) -> Result<Option<Duration>, SandboxError> {
+    let Some(duration) = duration else {
+        return Ok(None);
+    };
+    let duration = Duration::try_from(duration)
+        .map_err(|_| SandboxError::invalid(field, "must not be negative"))?;
+    Ok((!duration.is_zero()).then_some(duration))
 }
 
 pub(super) fn path(text: String) -> Option<PathBuf> {
@@ -93,7 +129,7 @@ pub(super) fn run_spec(
     Ok(RunSpec {
         target: match start.sandbox {
             Some(Sandbox::SandboxId(id)) => Target::Existing(id),
-            Some(Sandbox::Inline(inline)) => Target::OneShot(spec(Some(inline))?),
+            Some(Sandbox::Inline(inline)) => Target::OneShot(Box::new(spec(Some(inline))?)),
             None => return Err(no_sandbox()),
         },
         argv: start
@@ -107,6 +143,8 @@ pub(super) fn run_spec(
         stdio,
         umask: start.umask,
         deadline,
+        timeout: timeout("timeout", start.timeout)?,
+        detach: start.detach,
     })
 }
 
@@ -119,7 +157,7 @@ pub(super) fn enroll_spec(request: proto::EnrollRequest) -> Result<EnrollSpec, S
     Ok(EnrollSpec {
         target: match request.sandbox {
             Some(Sandbox::SandboxId(id)) => Target::Existing(id),
-            Some(Sandbox::Inline(inline)) => Target::OneShot(spec(Some(inline))?),
+            Some(Sandbox::Inline(inline)) => Target::OneShot(Box::new(spec(Some(inline))?)),
             None => return Err(no_sandbox()),
         },
         pid: request.pid,
@@ -174,6 +212,7 @@ pub(super) fn run_response(epoch: &str, output: Output) -> proto::RunResponse {
         Output::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
         Output::Item(Item::Used(it)) => Response::Used(used(epoch, &it)),
         Output::Item(Item::Lost(it)) => Response::Lost(lost(epoch, &it)),
+        Output::Unkillable(pids) => Response::Unkillable(proto::Unkillable { pids }),
         Output::Exited(it) => Response::Exited(exited(&it)),
     };
     proto::RunResponse {
@@ -218,7 +257,7 @@ pub(super) fn watch_response(epoch: &str, item: Item) -> proto::WatchEventsRespo
     }
 }
 
-fn exited(exited: &Exited) -> proto::Exited {
+pub(super) fn exited(exited: &Exited) -> proto::Exited {
     use proto::exited::{Reason, Status};
     proto::Exited {
         status: Some(match exited.status {
@@ -230,10 +269,39 @@ fn exited(exited: &Exited) -> proto::Exited {
             Some(Cause::Request) => Reason::Killed,
             Some(Cause::Timeout) => Reason::Timeout,
             Some(Cause::Daemon) => Reason::Daemon,
+            Some(Cause::Memory) => Reason::Memory,
+            Some(Cause::Output) => Reason::Output,
+            Some(Cause::SandboxTimeout) => Reason::SandboxTimeout,
         }
         .into(),
         denied: exited.ending.denied,
         lost: exited.ending.lost,
+        usage: Some(usage(&exited.usage)),
+        limits: Some(proto_limits(&exited.limits)),
+    }
+}
+
+fn usage(usage: &Usage) -> proto::Usage {
+    proto::Usage {
+        peak_memory: usage.peak_memory,
+        cpu_time: usage.cpu_time.and_then(|it| it.try_into().ok()),
+        peak_pids: usage.peak_pids,
+        read_bytes: usage.read_bytes,
+        written_bytes: usage.written_bytes,
+        refused_forks: usage.refused_forks,
+    }
+}
+
+fn proto_limits(limits: &Limits) -> proto::Limits {
+    let duration = |it: Option<Duration>| it.and_then(|it| it.try_into().ok());
+    proto::Limits {
+        timeout: duration(limits.timeout),
+        sandbox_timeout: duration(limits.sandbox_timeout),
+        memory: limits.memory.unwrap_or_default(),
+        cpu_millis: limits.cpu_millis.unwrap_or_default(),
+        pids: limits.pids.unwrap_or_default(),
+        disk: limits.disk.unwrap_or_default(),
+        output: limits.output.unwrap_or_default(),
     }
 }
 
@@ -344,6 +412,13 @@ pub(super) fn sandbox(sandbox: &Sandbox, enforcer: &dyn Enforcer) -> proto::Sand
         observe: policy.policy.mode == crate::policy::Mode::Observe,
         denied,
         lost,
+        workspace_mode: match sandbox.workspace_mode() {
+            WorkspaceMode::Direct => proto::WorkspaceMode::Direct,
+            WorkspaceMode::Ephemeral => proto::WorkspaceMode::Ephemeral,
+        }
+        .into(),
+        limits: Some(proto_limits(&sandbox.limits())),
+        expire_time: None,
     }
 }
 
@@ -372,6 +447,13 @@ fn proto_spec(sandbox: &Sandbox, source: &PolicySource) -> proto::SandboxSpec {
         name: sandbox.spec.name.clone(),
         idle_timeout: prost_types::Duration::try_from(sandbox.spec.idle_timeout).ok(),
         uid: sandbox.spec.uid,
+        workspace_mode: match sandbox.spec.workspace_mode {
+            None => proto::WorkspaceMode::Unspecified,
+            Some(WorkspaceMode::Direct) => proto::WorkspaceMode::Direct,
+            Some(WorkspaceMode::Ephemeral) => proto::WorkspaceMode::Ephemeral,
+        }
+        .into(),
+        limits: Some(proto_limits(&sandbox.spec.limits)),
     }
 }
 
@@ -382,6 +464,8 @@ fn exec(exec: &Exec) -> proto::Exec {
         pid: exec.pid(),
         start_time: Some(SystemTime::into(exec.started)),
         enrolled: exec.enrolled,
+        detached: false,
+        exited: None,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The gRPC API on a Unix socket. No logic of its own: it translates between
 //! `sandbox.v1` and the registry.
 
+mod changes;
 mod convert;
 mod deadline;
+mod jobs;
 mod peer;
 mod service;
 mod socket;

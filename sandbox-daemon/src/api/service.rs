@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{convert, deadline, peer::caller, status};
+use super::{changes, convert, deadline, jobs, peer::caller, status};
 use crate::{
     events::{Filter, Since, Subscription},
     proto::{self, run_request, sandboxes_server::Sandboxes, watch_events_response},
@@ -17,7 +17,7 @@ use crate::{
 /// Messages between an exec and its call; behind them its output blocks.
 const MESSAGES: usize = 8;
 
-type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The API of one registry.
 pub(super) struct Service {
@@ -169,6 +169,70 @@ impl Sandboxes for Service {
             .await;
         killed.map_err(status::of)?;
         Ok(Response::new(proto::KillExecResponse {}))
+    }
+
+    type AttachStream = Responses<proto::RunResponse>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<proto::AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
+        jobs::attach(&self.registry, &caller, share, request.into_inner()).await
+    }
+
+    type GetLogsStream = Responses<proto::GetLogsResponse>;
+
+    async fn get_logs(
+        &self,
+        request: Request<proto::GetLogsRequest>,
+    ) -> Result<Response<Self::GetLogsStream>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
+        jobs::logs(&self.registry, &caller, share, request.into_inner()).await
+    }
+
+    async fn wait_exec(
+        &self,
+        request: Request<proto::WaitExecRequest>,
+    ) -> Result<Response<proto::Exited>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
+        jobs::wait(&self.registry, &caller, share, request.into_inner()).await
+    }
+
+    type GetChangesStream = Responses<proto::GetChangesResponse>;
+
+    async fn get_changes(
+        &self,
+        request: Request<proto::GetChangesRequest>,
+    ) -> Result<Response<Self::GetChangesStream>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
+        changes::get(&self.registry, &caller, share, request.into_inner()).await
+    }
+
+    type ExportPatchStream = Responses<proto::ExportPatchResponse>;
+
+    async fn export_patch(
+        &self,
+        request: Request<proto::ExportPatchRequest>,
+    ) -> Result<Response<Self::ExportPatchStream>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
+        changes::export(&self.registry, &caller, share, request.into_inner()).await
+    }
+
+    type ApplyChangesStream = Responses<proto::ApplyChangesResponse>;
+
+    async fn apply_changes(
+        &self,
+        request: Request<proto::ApplyChangesRequest>,
+    ) -> Result<Response<Self::ApplyChangesStream>, Status> {
+        let caller = caller(&self.registry, &request)?;
+        let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
+        changes::apply(&self.registry, &caller, share, request.into_inner()).await
     }
 
     type WatchEventsStream = Responses<proto::WatchEventsResponse>;

@@ -83,7 +83,8 @@ pub(super) enum Event<'a> {
         /// The signal that ended it.
         #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<u32>,
-        /// `exited`, `killed`, `timeout`, `memory`, `daemon`.
+        /// `exited`, `killed`, `timeout`, `memory`, `daemon`, `output`,
+        /// `sandbox_timeout`.
         reason: &'static str,
         /// All refusals.
         denied: u64,
@@ -323,6 +324,8 @@ impl From<&proto::Exited> for Event<'_> {
                 exited::Reason::Timeout => "timeout",
                 exited::Reason::Memory => "memory",
                 exited::Reason::Daemon => "daemon",
+                exited::Reason::Output => "output",
+                exited::Reason::SandboxTimeout => "sandbox_timeout",
             },
             denied: exited.denied,
             lost: exited.lost,
@@ -509,6 +512,7 @@ mod tests {
             reason: exited::Reason::Exited.into(),
             denied: 2,
             lost: 1,
+            ..proto::Exited::default()
         };
         assert_eq!(
             parse(&exited),

@@ -94,6 +94,7 @@ pub(super) fn start(args: &RunArgs, caller: &Caller, kind: Kind) -> Result<Start
         caller_start_time: caller.start_time,
         umask: Some(caller.umask),
         stderr_apart: kind == Kind::Pty { stderr_apart: true },
+        ..Start::default()
     })
 }
 

@@ -223,6 +223,7 @@ impl Exchange<'_, '_> {
                     }
                     self.report.summary.lose(&lost);
                 }
+                Response::Unkillable(unkillable) => tell(&waiting(&unkillable.pids)),
                 Response::Exited(exited) => {
                     drop(terminal);
                     return Ok(self.end(&exited));
@@ -331,6 +332,15 @@ fn announcement(started: &Started) -> String {
     )
 }
 
+/// What is waited for although it was killed.
+fn waiting(pids: &[u32]) -> String {
+    let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    format!(
+        "sandbox: waiting for processes that were killed and cannot end yet: {}\n",
+        pids.join(", ")
+    )
+}
+
 /// Why a command ended that did not end by itself.
 fn cause(reason: exited::Reason) -> Option<&'static str> {
     match reason {
@@ -339,6 +349,8 @@ fn cause(reason: exited::Reason) -> Option<&'static str> {
         exited::Reason::Timeout => Some("its time was up"),
         exited::Reason::Memory => Some("its sandbox ran out of memory"),
         exited::Reason::Daemon => Some("the daemon stopped"),
+        exited::Reason::Output => Some("it wrote more than it may"),
+        exited::Reason::SandboxTimeout => Some("the time of its sandbox was up"),
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     },
     panic,
     path::{Path, PathBuf},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread::{self, JoinHandle},
 };
 
@@ -21,7 +21,7 @@ use nix::{
     unistd::Group,
 };
 
-use super::{Account, Child, Command, LaunchError, as_user, command};
+use super::{Account, Child, Command, LaunchError, Layers, as_user, command};
 use crate::sys::{self, Mount};
 
 /// What a sandbox sees.
@@ -45,6 +45,7 @@ pub struct View {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     private: Vec<PathBuf>,
+    layers: Option<Arc<Layers>>,
 }
 
 /// Where programs write temporary files whatever `TMPDIR` says.
@@ -80,6 +81,7 @@ impl View {
             jobs: Some(jobs),
             thread: Some(thread),
             private,
+            layers: None,
         })
     }
 
@@ -114,6 +116,11 @@ impl View {
             .call(|| fs::read("/proc/thread-self/mountinfo"))
             .map_err(LaunchError::Mounts)?;
         sys::parse_mountinfo(&text).map_err(|error| LaunchError::Mounts(io::Error::other(error)))
+    }
+
+    /// The layers of an ephemeral workspace; none: it is worked in directly.
+    pub fn layers(&self) -> Option<&Arc<Layers>> {
+        self.layers.as_ref()
     }
 
     /// The private places there are: [`PRIVATE_PLACES`] without symbolic links

@@ -11,6 +11,7 @@ mod document;
 mod entries;
 mod environment;
 mod hosts;
+mod limits;
 mod model;
 mod own;
 mod pattern;
@@ -25,9 +26,10 @@ mod tests;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 pub use document::Document;
 pub use environment::{Environment, Selected, VariablePattern};
+pub use limits::Limits;
 pub use model::{
     Access, Credential, Device, Direct, FileRule, Listen, Mode, NamePattern, Network, NetworkMode,
-    Place, Policy, Scope,
+    Place, Policy, Scope, WorkspaceMode,
 };
 pub use own::LABEL as OWN;
 pub use pattern::Expansion;

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use sandbox_proxy::{credential, rule::HostRule};
 
+use serde::{Deserialize, Serialize};
+
+use super::Limits;
 use super::digest;
 use super::environment::Environment;
 
@@ -17,6 +20,16 @@ pub enum Mode {
     Enforce,
     /// It is let through, and its event says `observed`.
     Observe,
+}
+
+/// What becomes of what a sandbox writes to its workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum WorkspaceMode {
+    /// It is written.
+    #[default]
+    Direct,
+    /// It dies with the sandbox, unless it is applied or exported.
+    Ephemeral,
 }
 
 /// What may be done with a place and, unless a nearer rule says otherwise,
@@ -232,6 +245,10 @@ pub struct Policy {
     /// The directory that is worked in: others may have filled it, so what
     /// symbolic links in it lead to is not what the rules mean.
     pub workspace: Option<PathBuf>,
+    /// What becomes of what is written there.
+    pub workspace_mode: WorkspaceMode,
+    /// Time and resources.
+    pub limits: Limits,
 }
 
 impl Policy {
@@ -255,6 +272,8 @@ impl Policy {
             untouched: Vec::new(),
             env,
             workspace: None,
+            workspace_mode: WorkspaceMode::default(),
+            limits: Limits::default(),
         };
         policy.digest = digest::of(&policy);
         policy

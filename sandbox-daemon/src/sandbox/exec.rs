@@ -68,6 +68,12 @@ pub enum Cause {
     Timeout,
     /// The daemon ends.
     Daemon,
+    /// The kernel killed it: `memory` was reached.
+    Memory,
+    /// It wrote more than `output`.
+    Output,
+    /// The time of its sandbox was up.
+    SandboxTimeout,
 }
 
 /// What became of an exec's refusals.

@@ -20,6 +20,7 @@ mod spawn;
 mod spec;
 mod stdio;
 mod streams;
+mod usage;
 mod watches;
 
 pub use enforcer::{
@@ -35,6 +36,7 @@ pub use registry::{Counted, Info, Registry};
 pub use run::{Exited, Input, Output, OutputStream, RunSpec, Started, Stdio};
 pub use sandbox::{InForce, Sandbox};
 pub use spec::{Caller, PolicyFrom, PolicySource, Spec, Target};
+pub use usage::Usage;
 
 /// Where the generations of this daemon's policies begin: not where those of
 /// the daemon before did, of which records may still come.

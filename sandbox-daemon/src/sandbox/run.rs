@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target, Variable,
+    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Spec, Target, Usage, Variable,
     exec::Kind,
     registry::flatten,
     spawn::spawn,
@@ -29,6 +29,7 @@ use crate::{
     escape,
     events::{Item, Subscription},
     launch::{Child, ExitStatus, Size, foreground_group, signal_group},
+    policy::Limits,
 };
 
 /// How often subscribers are told of losses while an exec runs.
@@ -53,6 +54,10 @@ pub struct RunSpec {
     pub umask: Option<u32>,
     /// When it is killed.
     pub deadline: Option<Instant>,
+    /// Wall clock, in place of that of the sandbox's limits.
+    pub timeout: Option<Duration>,
+    /// Whether it outlives the call.
+    pub detach: bool,
 }
 
 /// Where the standard streams of a command lead.
@@ -107,6 +112,8 @@ pub enum Output {
     Bytes(OutputStream, Bytes),
     /// What it was refused.
     Item(Item),
+    /// Processes that were killed and have not ended.
+    Unkillable(Vec<u32>),
     /// Last.
     Exited(Exited),
 }
@@ -139,6 +146,10 @@ pub struct Exited {
     pub cause: Option<Cause>,
     /// Its refusals.
     pub ending: Ending,
+    /// What it took.
+    pub usage: Usage,
+    /// In force when it ended.
+    pub limits: Limits,
 }
 
 impl Registry {
@@ -182,7 +193,7 @@ impl Registry {
     ) -> Result<(Arc<Sandbox>, bool), SandboxError> {
         Ok(match target {
             Target::Existing(id) => (self.get(caller, id)?, false),
-            Target::OneShot(spec) => (self.make(caller, spec.clone(), true).await?, true),
+            Target::OneShot(spec) => (self.make(caller, Spec::clone(spec), true).await?, true),
         })
     }
 
@@ -308,6 +319,8 @@ impl Life {
             status,
             cause,
             ending,
+            usage: Usage::default(),
+            limits: exec.sandbox.limits(),
         };
         let _ = output.send(Output::Exited(exited)).await;
     }

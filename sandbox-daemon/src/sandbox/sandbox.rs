@@ -24,7 +24,10 @@ use crate::{
     launch::{
         Account, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path, open_workspace,
     },
-    policy::{Access, Additions, Diagnostics, Expansion, FileRule, OWN, Place, Policy},
+    policy::{
+        Access, Additions, Diagnostics, Expansion, FileRule, Limits, OWN, Place, Policy,
+        WorkspaceMode,
+    },
     sys::Mount,
 };
 
@@ -344,6 +347,18 @@ impl Sandbox {
     /// The policy in force.
     pub fn policy(&self) -> Arc<InForce> {
         self.lock().policy.clone()
+    }
+
+    /// Time and resources that it may take.
+    pub fn limits(&self) -> Limits {
+        self.spec.limits.or(self.policy().policy.limits)
+    }
+
+    /// What becomes of what it writes to its workspace. It is decided when the
+    /// sandbox is made.
+    pub fn workspace_mode(&self) -> WorkspaceMode {
+        let policy = self.policy().policy.workspace_mode;
+        self.spec.workspace_mode.unwrap_or(policy)
     }
 
     /// What runs in it.

@@ -5,7 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_IDLE, MAX_IDLE, SandboxError};
-use crate::launch::Peer;
+use crate::{
+    launch::Peer,
+    policy::{Limits, WorkspaceMode},
+};
 
 /// Who calls.
 #[derive(Clone, Debug)]
@@ -36,6 +39,12 @@ pub struct Spec {
     pub idle_timeout: Duration,
     /// For whom; the caller if absent.
     pub uid: Option<u32>,
+    /// In place of the policy's.
+    #[serde(default)]
+    pub workspace_mode: Option<WorkspaceMode>,
+    /// Each in place of the policy's.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 impl Spec {
@@ -91,6 +100,8 @@ impl Default for Spec {
             name: String::new(),
             idle_timeout: DEFAULT_IDLE,
             uid: None,
+            workspace_mode: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -134,5 +145,5 @@ pub enum Target {
     /// One that is there.
     Existing(String),
     /// One that dies with the exec.
-    OneShot(Spec),
+    OneShot(Box<Spec>),
 }

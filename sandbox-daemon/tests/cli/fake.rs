@@ -84,6 +84,7 @@ async fn exit(to: &Answers, status: exited::Status) {
         reason: exited::Reason::Exited.into(),
         denied: 3,
         lost: 0,
+        ..Exited::default()
     };
     answer(to, Answer::Exited(exited)).await;
 }
@@ -377,6 +378,58 @@ impl Sandboxes for Service {
         &self,
         _: Request<proto::UpdateSandboxRequest>,
     ) -> Result<Response<proto::Sandbox>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    type AttachStream = ReceiverStream<Result<proto::RunResponse, Status>>;
+
+    async fn attach(
+        &self,
+        _: Request<Streaming<proto::AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    type GetLogsStream = ReceiverStream<Result<proto::GetLogsResponse, Status>>;
+
+    async fn get_logs(
+        &self,
+        _: Request<proto::GetLogsRequest>,
+    ) -> Result<Response<Self::GetLogsStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn wait_exec(
+        &self,
+        _: Request<proto::WaitExecRequest>,
+    ) -> Result<Response<proto::Exited>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    type GetChangesStream = ReceiverStream<Result<proto::GetChangesResponse, Status>>;
+
+    async fn get_changes(
+        &self,
+        _: Request<proto::GetChangesRequest>,
+    ) -> Result<Response<Self::GetChangesStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    type ExportPatchStream = ReceiverStream<Result<proto::ExportPatchResponse, Status>>;
+
+    async fn export_patch(
+        &self,
+        _: Request<proto::ExportPatchRequest>,
+    ) -> Result<Response<Self::ExportPatchStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    type ApplyChangesStream = ReceiverStream<Result<proto::ApplyChangesResponse, Status>>;
+
+    async fn apply_changes(
+        &self,
+        _: Request<proto::ApplyChangesRequest>,
+    ) -> Result<Response<Self::ApplyChangesStream>, Status> {
         Err(Status::unimplemented(""))
     }
 

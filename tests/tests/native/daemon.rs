@@ -377,6 +377,7 @@ impl Run {
                 run_response::Response::Denial(denial) => transcript.denials.push(denial),
                 run_response::Response::Used(used) => transcript.used.push(used),
                 run_response::Response::Lost(lost) => transcript.lost += lost.count,
+                run_response::Response::Unkillable(it) => panic!("{it:?}"),
                 run_response::Response::Exited(it) => exited = Some(it),
             }
         }
