@@ -259,6 +259,7 @@ async fn attempt(
         account: account.clone(),
         keep: Vec::new(),
         private_places: false,
+        ephemeral: None,
     })?;
     let mounts = view.mounts()?;
     let policy = files.policy();
@@ -270,6 +271,7 @@ async fn attempt(
                 seed: kernel.seed(),
                 mounts: &mounts,
                 own: None,
+                lower: None,
             };
             kernel::compile(&policy, circumstances, &*kernel)
         })?

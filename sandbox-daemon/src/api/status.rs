@@ -126,7 +126,11 @@ fn launch_kind(error: &LaunchError) -> (Code, &'static str) {
         }
         LaunchError::Workspace { .. }
         | LaunchError::WorkspaceRelative { .. }
-        | LaunchError::WorkspaceRefused { .. } => (Code::InvalidArgument, "WORKSPACE_INVALID"),
+        | LaunchError::WorkspaceRefused { .. }
+        | LaunchError::MountedBelow { .. } => (Code::InvalidArgument, "WORKSPACE_INVALID"),
+        LaunchError::Overlay { source, .. } if source.raw_os_error() == Some(libc::ENODEV) => {
+            (Code::FailedPrecondition, "KERNEL_FEATURE_MISSING")
+        }
         LaunchError::UnknownUser { .. } => (Code::FailedPrecondition, "UNKNOWN_USER"),
         _ => (Code::Internal, "LAUNCH_FAILED"),
     }

@@ -76,6 +76,10 @@ pub struct SandboxArgs {
     #[arg(short, long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
+    /// Let changes of the workspace die with the sandbox.
+    #[arg(long)]
+    pub ephemeral: bool,
+
     /// Also let it read PATH. Repeatable.
     #[arg(long, value_name = "PATH")]
     pub ro: Vec<PathBuf>,

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     proto::{
-        EnvVar, PolicySource, PolicyText, SandboxSpec, Start, WindowSize, policy_source::Source,
-        start,
+        EnvVar, PolicySource, PolicyText, SandboxSpec, Start, WindowSize, WorkspaceMode,
+        policy_source::Source, start,
     },
     sys::window_size,
 };
@@ -118,8 +118,18 @@ pub(super) fn spec(args: &SandboxArgs, caller: &Caller) -> Result<SandboxSpec, C
             extra_write: absolute(&args.rw)?,
         }),
         workspace: caller.directory(WORKSPACE, workspace)?,
+        workspace_mode: mode(args.ephemeral).into(),
         ..SandboxSpec::default()
     })
+}
+
+/// Without the flag it is as the policy says.
+fn mode(ephemeral: bool) -> WorkspaceMode {
+    if ephemeral {
+        WorkspaceMode::Ephemeral
+    } else {
+        WorkspaceMode::Unspecified
+    }
 }
 
 /// The size of the caller's window.

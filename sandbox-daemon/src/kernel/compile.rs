@@ -4,6 +4,7 @@ mod anchors;
 mod devices;
 mod doubtful;
 mod held;
+mod lower;
 mod network;
 mod overlays;
 mod patterns;
@@ -17,6 +18,7 @@ use std::{
 };
 
 use doubtful::Doubtful;
+pub use lower::Lower;
 use sandbox_common::{
     Fold, Identity, Key, NAME_BYTES, Value, bits, builtin, folds, header, kind, name_hash,
 };
@@ -42,6 +44,8 @@ pub struct Circumstances<'a> {
     /// Of a policy that is in force: what [`Compiled::own`] was when it was put
     /// in force.
     pub own: Option<&'a BTreeSet<u32>>,
+    /// Of an ephemeral workspace.
+    pub lower: Option<&'a Lower>,
 }
 
 /// Resolves a policy in the calling thread's view of the file system.
@@ -58,6 +62,7 @@ pub fn compile(
         seed,
         mounts,
         own,
+        lower,
     } = circumstances;
     let mut compiler = Compiler {
         tree: Tree::new(identify)?,
@@ -66,6 +71,7 @@ pub fn compile(
         ruled: BTreeMap::new(),
         directories: BTreeSet::new(),
         watched: BTreeMap::new(),
+        below: Vec::new(),
     };
     let mut found = compiler.find(policy)?;
     let own = match own {
@@ -77,6 +83,9 @@ pub fn compile(
     compiler.paths(policy, &found, &doubtful)?;
     compiler.mounts(mounts)?;
     compiler.overlays(mounts, &found)?;
+    if let Some(lower) = lower {
+        compiler.lower(lower, mounts, &found)?;
+    }
     compiler.anchors(&found);
     compiler.patterns(policy)?;
     let mut flags = 0;
@@ -142,6 +151,8 @@ struct Compiler<'a> {
     directories: BTreeSet<(PathBuf, Identity)>,
     /// What would make the rules others, by directory.
     watched: BTreeMap<PathBuf, Watch>,
+    /// What was met below the overlay of an ephemeral workspace.
+    below: Vec<Rc<Node>>,
 }
 
 impl Compiler<'_> {

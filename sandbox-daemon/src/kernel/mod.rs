@@ -25,7 +25,7 @@ use aya::{
     maps::{Array, HashMap, HashOfMaps, Map, MapData, MapError, RingBuf},
 };
 pub use btf::BtfError;
-pub use compile::{Circumstances, compile};
+pub use compile::{Circumstances, Lower, compile};
 pub use error::KernelError;
 use filter::{Filter, FilterMap};
 use pins::{Adopted, Earlier, Pins};

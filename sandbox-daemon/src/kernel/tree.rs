@@ -93,6 +93,8 @@ pub(super) struct Tree<'a> {
     identify: &'a dyn Identify,
     root: Rc<Node>,
     nodes: HashMap<PathBuf, Option<Rc<Node>>>,
+    /// A directory in the place of the one at a path.
+    instead: Option<(PathBuf, Arc<OwnedFd>)>,
 }
 
 impl<'a> Tree<'a> {
@@ -104,7 +106,19 @@ impl<'a> Tree<'a> {
             identify,
             root: Rc::new(root),
             nodes: HashMap::new(),
+            instead: None,
         })
+    }
+
+    /// The same tree with another directory at `path`, below what is mounted
+    /// there, say.
+    pub(super) fn instead(&self, path: &Path, directory: Arc<OwnedFd>) -> Self {
+        Self {
+            identify: self.identify,
+            root: Rc::clone(&self.root),
+            nodes: HashMap::new(),
+            instead: Some((path.to_owned(), directory)),
+        }
     }
 
     /// Follows an absolute path.
@@ -166,7 +180,13 @@ impl<'a> Tree<'a> {
         if let Some(known) = self.nodes.get(&path) {
             return Ok(known.clone());
         }
-        let node = open(self.identify, Some(parent), &path)?.map(Rc::new);
+        let node = match &self.instead {
+            Some((place, directory)) if *place == path => {
+                node(self.identify, directory.clone(), &path)?
+            }
+            _ => open(self.identify, Some(parent), &path)?,
+        };
+        let node = node.map(Rc::new);
         self.nodes.insert(path, node.clone());
         Ok(node)
     }
@@ -186,14 +206,22 @@ fn open(
     let Ok(file) = opened else {
         return Ok(None);
     };
-    let Ok(kind) = sys::stat(&file) else {
+    node(identify, Arc::new(file), path)
+}
+
+fn node(
+    identify: &dyn Identify,
+    file: Arc<OwnedFd>,
+    path: &Path,
+) -> Result<Option<Node>, KernelError> {
+    let Ok(kind) = sys::stat(&*file) else {
         return Ok(None);
     };
     Ok(Some(Node {
         identity: identify.identify(&file)?,
         kind,
         path: path.to_owned(),
-        file: Arc::new(file),
+        file,
     }))
 }
 

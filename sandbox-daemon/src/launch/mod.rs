@@ -25,7 +25,7 @@ pub use enroll::{EnrollError, Enrolled, Enrollment, enroll};
 pub use identity::as_user;
 pub use inherited::Inherited;
 pub use limits::Limits;
-pub use overlay::Layers;
+pub use overlay::{Ephemeral, Layers};
 pub use peer::{Confinement, Peer, PeerError};
 pub use terminal::{Pty, Size, foreground_group, open_pty};
 pub use view::{PRIVATE_PLACES, View, ViewSpec};
@@ -106,6 +106,26 @@ pub enum LaunchError {
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// An overlay would not show what is mounted there.
+    #[error(
+        "`{path}` cannot be ephemeral: `{point}` is mounted below it, and an overlay would not show that"
+    )]
+    MountedBelow {
+        /// The workspace.
+        path: PathBuf,
+        /// What is below it.
+        point: PathBuf,
+    },
+    /// The overlay over an ephemeral workspace.
+    #[error("no overlay can be laid over `{path}`: cannot {step}")]
+    Overlay {
+        /// The workspace.
+        path: PathBuf,
+        /// What was tried.
+        step: &'static str,
+        /// Why.
+        source: io::Error,
     },
     /// The thread that holds a mount namespace could not be started.
     #[error("the launch thread cannot be started")]
@@ -188,6 +208,12 @@ impl LaunchError {
             }
             Self::WorkspaceRefused { .. } => {
                 Some("make a directory for the work and name it with `-w DIR`")
+            }
+            Self::MountedBelow { .. } => {
+                Some("unmount it, or name a directory without one with `-w DIR`")
+            }
+            Self::Overlay { source, .. } if source.raw_os_error() == Some(libc::ENODEV) => {
+                Some("the kernel has no overlayfs: load it with `modprobe overlay`")
             }
             Self::WorkspaceRelative { .. } => Some("name it from `/` on"),
             Self::Clone(_) => {

@@ -21,7 +21,7 @@ use nix::{
     unistd::Group,
 };
 
-use super::{Account, Child, Command, LaunchError, Layers, as_user, command};
+use super::{Account, Child, Command, Ephemeral, LaunchError, Layers, as_user, command, overlay};
 use crate::sys::{self, Mount};
 
 /// What a sandbox sees.
@@ -36,6 +36,8 @@ pub struct ViewSpec {
     /// Whether [`PRIVATE_PLACES`] are the sandbox's own. Without, the view is
     /// the host's, as for processes that were enrolled.
     pub private_places: bool,
+    /// The workspace, if what is written there is to die with the view.
+    pub ephemeral: Option<Ephemeral>,
 }
 
 /// A mount namespace with a thread in it. Dropping it ends both, once no
@@ -74,14 +76,14 @@ impl View {
                 }
             })
             .map_err(LaunchError::Thread)?;
-        let private = made.recv().map_err(|_| {
+        let (private, layers) = made.recv().map_err(|_| {
             LaunchError::Thread(io::Error::other("the thread ended before it was set up"))
         })??;
         Ok(Self {
             jobs: Some(jobs),
             thread: Some(thread),
             private,
-            layers: None,
+            layers: layers.map(Arc::new),
         })
     }
 
@@ -148,7 +150,7 @@ struct Kept {
 }
 
 /// Makes the calling thread the launch thread of a view.
-fn set_up(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
+fn set_up(spec: &ViewSpec) -> Result<(Vec<PathBuf>, Option<Layers>), LaunchError> {
     let failed = |step| {
         move |errno: nix::Error| LaunchError::Namespace {
             step,
@@ -173,11 +175,15 @@ fn set_up(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {
     } else {
         Vec::new()
     };
+    let layers = spec.ephemeral.as_ref();
+    let layers = layers
+        .map(|ephemeral| overlay::lay(&spec.account, ephemeral))
+        .transpose()?;
     give_up_privileges().map_err(|source| LaunchError::Namespace {
         step: "give up what no command may have",
         source,
     })?;
-    Ok(private)
+    Ok((private, layers))
 }
 
 /// What children inherit and could shed only with a capability that they do

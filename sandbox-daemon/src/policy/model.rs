@@ -251,6 +251,9 @@ pub struct Policy {
     pub limits: Limits,
 }
 
+/// The sets of what somebody outside runs later.
+const RUN_LATER: [&str; 2] = ["repository", "workspace-config"];
+
 impl Policy {
     /// Puts a policy together and computes its digest.
     pub fn new(
@@ -277,6 +280,25 @@ impl Policy {
         };
         policy.digest = digest::of(&policy);
         policy
+    }
+
+    /// The same for a workspace whose changes die with the sandbox: what is
+    /// read-only because somebody outside runs it later may be written, and is
+    /// left out when changes are applied.
+    #[must_use]
+    pub fn ephemeral(mut self) -> Self {
+        let Some(workspace) = &self.workspace else {
+            return self;
+        };
+        for rule in &mut self.files {
+            if RUN_LATER.contains(&rule.label.as_str())
+                && rule.access == Access::Read
+                && matches!(&rule.place, Place::Path(path) if path.starts_with(workspace))
+            {
+                rule.access = Access::Write;
+            }
+        }
+        self
     }
 
     /// The same with a softer scope wall.

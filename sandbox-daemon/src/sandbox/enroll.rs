@@ -19,6 +19,7 @@ use crate::{
     escape,
     events::{Item, Mounts, SharedMounts, Subscription},
     launch::{EnrollError, Enrolled, Enrollment, enroll},
+    policy::WorkspaceMode,
     sys::process_status,
 };
 
@@ -97,6 +98,10 @@ impl Registry {
         spec: &EnrollSpec,
         sandbox: &Arc<Sandbox>,
     ) -> Result<(Arc<Exec>, Subscription, Enrolled), SandboxError> {
+        if sandbox.workspace_mode() == WorkspaceMode::Ephemeral {
+            let problem = "is ephemeral, but a process that runs keeps the mounts that it sees";
+            return Err(SandboxError::invalid("sandbox", problem));
+        }
         let (pid, uid) = (spec.pid, sandbox.account.uid);
         // Reading of a process may take as long as that process likes.
         let seen = tokio::task::spawn_blocking(move || {

@@ -8,7 +8,7 @@ use super::{
     EnforceError, Enforcer, EnforcerState, FlowMaps, HookState, Installation, Installed, WallState,
 };
 use crate::chain::Chain;
-use crate::kernel::{self, Circumstances, Class, Kernel, Wall};
+use crate::kernel::{self, Circumstances, Class, Kernel, Lower, Wall};
 
 /// Programs in force.
 pub struct KernelEnforcer(Arc<Kernel>);
@@ -28,12 +28,18 @@ impl Enforcer for KernelEnforcer {
         let generation = installation.generation;
         let mounts = installation.mounts.to_vec();
         let own = installation.own.cloned();
+        let lower = installation.view.layers().zip(policy.workspace.clone());
+        let lower = lower.map(|(layers, workspace)| Lower {
+            workspace,
+            directory: layers.lower.clone(),
+        });
         let compiled = installation.view.call(move || {
             let circumstances = Circumstances {
                 generation,
                 seed: kernel.seed(),
                 mounts: &mounts,
                 own: own.as_ref(),
+                lower: lower.as_ref(),
             };
             kernel::compile(&policy, circumstances, &*kernel)
         });

@@ -22,7 +22,8 @@ use crate::{
     events::{Mounts, Rules, SharedMounts},
     kernel::Watch,
     launch::{
-        Account, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path, open_workspace,
+        Account, Ephemeral, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path,
+        open_workspace,
     },
     policy::{
         Access, Additions, Diagnostics, Expansion, FileRule, Limits, OWN, Place, Policy,
@@ -144,10 +145,12 @@ impl Ground {
         let source = parts.spec.policy.clone();
         let (policy, _) = self.resolve(&source, &account, workspace.as_deref())?;
         let cache = self.make_cache(&policy, &account, workspace.as_deref())?;
+        let ephemeral = ephemeral(&parts.spec, &policy, workspace.as_deref())?;
         let view = View::new(ViewSpec {
             account: account.clone(),
             keep: granted(&policy, workspace.as_deref()),
             private_places: true,
+            ephemeral,
         })?;
         let mounts = view
             .call(|| std::fs::File::open("/proc/thread-self/mountinfo").and_then(Mounts::new))
@@ -206,9 +209,10 @@ impl Ground {
     ) -> Result<(Applied, Vec<Watch>), SandboxError> {
         // What changes later is told of.
         let mounts = view.mounts()?;
+        let ephemeral = view.layers().map(|_| policy.clone().ephemeral());
         let installed = self.enforcer.install(&Installation {
             sandbox,
-            policy,
+            policy: ephemeral.as_ref().unwrap_or(policy),
             view,
             mounts: &mounts,
             generation,
@@ -261,6 +265,11 @@ impl Ground {
         let account = &sandbox.account;
         let workspace = sandbox.workspace.as_deref();
         let (policy, _) = self.resolve(&source, account, workspace)?;
+        let mode = sandbox.spec.workspace_mode.unwrap_or(policy.workspace_mode);
+        if mode != sandbox.workspace_mode() {
+            let problem = "has another workspace mode, which a running sandbox keeps";
+            return Err(SandboxError::invalid("policy", problem));
+        }
         let cache = self.make_cache(&policy, account, workspace)?;
         // Before the first record of this generation can come.
         name_rules(&sandbox.rules, generation, &policy);
@@ -357,8 +366,10 @@ impl Sandbox {
     /// What becomes of what it writes to its workspace. It is decided when the
     /// sandbox is made.
     pub fn workspace_mode(&self) -> WorkspaceMode {
-        let policy = self.policy().policy.workspace_mode;
-        self.spec.workspace_mode.unwrap_or(policy)
+        match self.view.layers() {
+            Some(_) => WorkspaceMode::Ephemeral,
+            None => WorkspaceMode::Direct,
+        }
     }
 
     /// What runs in it.
@@ -389,6 +400,25 @@ impl Sandbox {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The workspace that an overlay is laid over; none: it is worked in directly.
+fn ephemeral(
+    spec: &Spec,
+    policy: &Policy,
+    workspace: Option<&Path>,
+) -> Result<Option<Ephemeral>, SandboxError> {
+    if spec.workspace_mode.unwrap_or(policy.workspace_mode) == WorkspaceMode::Direct {
+        return Ok(None);
+    }
+    let Some(workspace) = workspace else {
+        let problem = "is missing: without a workspace nothing can be ephemeral";
+        return Err(SandboxError::invalid("workspace", problem));
+    };
+    Ok(Some(Ephemeral {
+        workspace: workspace.to_owned(),
+        disk: spec.limits.or(policy.limits).disk,
+    }))
 }
 
 /// Places that have to be seen inside although they are below a directory

@@ -49,7 +49,8 @@ impl Mount {
     /// The directories that an overlay is made of, as they were called when it
     /// was mounted.
     pub fn layers(&self) -> Vec<PathBuf> {
-        if self.fs_type != "overlay" {
+        // Of the daemon's own it knows them.
+        if self.fs_type != "overlay" || self.source == OWN {
             return Vec::new();
         }
         let mut layers = Vec::new();

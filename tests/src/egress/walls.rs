@@ -177,6 +177,7 @@ impl Enforcer for NetworkWall {
                 seed: 1,
                 mounts: &mounts,
                 own: own.as_ref(),
+                lower: None,
             };
             kernel::compile(&policy, circumstances, &Stat)
         });

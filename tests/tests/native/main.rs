@@ -10,6 +10,7 @@ mod api;
 mod claims;
 mod daemon;
 mod enroll;
+mod ephemeral;
 mod launch;
 mod peer;
 mod run;

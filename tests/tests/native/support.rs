@@ -152,6 +152,7 @@ pub(crate) fn host_view(account: &Account) -> View {
         account: account.clone(),
         keep: Vec::new(),
         private_places: false,
+        ephemeral: None,
     })
     .unwrap()
 }
@@ -161,6 +162,7 @@ pub(crate) fn private_view(account: &Account, keep: &[&Path]) -> Result<View, La
         account: account.clone(),
         keep: keep.iter().map(PathBuf::from).collect(),
         private_places: true,
+        ephemeral: None,
     })
 }
 

@@ -18,6 +18,7 @@ impl Compiler<'_> {
     pub(super) fn held(&self) -> impl Iterator<Item = Watch> {
         self.tree
             .nodes()
+            .chain(&self.below)
             .filter(|node| {
                 let identity = node.identity;
                 match identity.magic {

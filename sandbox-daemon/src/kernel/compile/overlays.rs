@@ -69,7 +69,7 @@ impl Compiler<'_> {
 
 impl Ruled<'_> {
     /// Where the place is, without symbolic links.
-    fn real(&self) -> Option<PathBuf> {
+    pub(super) fn real(&self) -> Option<PathBuf> {
         match &self.found.end {
             End::Existing(chain) => chain.last().map(|node| node.path.clone()),
             End::Missing { parents, name, .. } => Some(parents.last()?.path.join(name)),

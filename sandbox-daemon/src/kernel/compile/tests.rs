@@ -83,6 +83,7 @@ impl Case {
             seed: SEED,
             mounts: &self.mounts,
             own,
+            lower: None,
         };
         compile(&policy, circumstances, &Stat).unwrap()
     }
