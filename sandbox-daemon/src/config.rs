@@ -74,6 +74,8 @@ pub struct Quotas {
     pub streams: u32,
     /// Connections to the socket.
     pub connections: u32,
+    /// Mebibytes of output of detached execs that are kept.
+    pub log_mebibytes: u32,
 }
 
 impl Default for Config {
@@ -116,7 +118,16 @@ impl Default for Quotas {
             execs: 1024,
             streams: 1024,
             connections: 2048,
+            log_mebibytes: 1024,
         }
+    }
+}
+
+impl Quotas {
+    /// Bytes of output of detached execs that are kept.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        u64::from(self.log_mebibytes) << 20
     }
 }
 

@@ -18,9 +18,9 @@ use crate::{
     policy::{Diagnostic, Limits, Severity, WorkspaceMode},
     proto,
     sandbox::{
-        Cause, DEFAULT_IDLE, Enforcer, EnrollOutput, EnrollSpec, Exec, Exited, Info, Input, Output,
-        OutputStream, PolicyFrom, PolicySource, RunSpec, Sandbox, SandboxError, Spec, Stdio,
-        Target, Usage,
+        Cause, DEFAULT_IDLE, Enforcer, EnrollOutput, EnrollSpec, Exec, Exited, Info, Input, Job,
+        News, Output, OutputStream, PolicyFrom, PolicySource, RunSpec, Sandbox, SandboxError, Spec,
+        Stdio, Target, Usage,
     },
 };
 
@@ -145,6 +145,7 @@ pub(super) fn run_spec(
         deadline,
         timeout: timeout("timeout", start.timeout)?,
         detach: start.detach,
+        no_stdin: start.no_stdin,
     })
 }
 
@@ -168,6 +169,38 @@ pub(super) fn enroll_spec(request: proto::EnrollRequest) -> Result<EnrollSpec, S
 }
 
 /// What this build does not know is ignored.
+pub(super) fn attach_input(request: proto::AttachRequest) -> Option<Input> {
+    use proto::attach_request::Request;
+    Some(match request.request? {
+        Request::Start(_) => return None,
+        Request::Stdin(bytes) => Input::Stdin(bytes),
+        Request::CloseStdin(_) => Input::CloseStdin,
+        Request::Signal(signal) => Input::Signal(i32::try_from(signal).ok()?),
+        Request::WindowSize(window) => Input::WindowSize(size(Some(window))),
+    })
+}
+
+pub(super) fn logs_response(news: News) -> proto::GetLogsResponse {
+    use proto::get_logs_response::Response;
+    let response = match news {
+        News::Lost(bytes) => Response::Dropped(bytes),
+        News::Exited(it) => Response::Exited(exited(&it)),
+        News::Record(record) => Response::Chunk(proto::LogChunk {
+            output: match record.stream {
+                OutputStream::Stdout => proto::Output::Stdout,
+                OutputStream::Stderr => proto::Output::Stderr,
+            }
+            .into(),
+            data: record.bytes,
+            time: Some(record.time.into()),
+        }),
+    };
+    proto::GetLogsResponse {
+        response: Some(response),
+    }
+}
+
+/// What this build does not know is ignored.
 pub(super) fn input(request: proto::RunRequest) -> Option<Input> {
     use proto::run_request::Request;
     Some(match request.request? {
@@ -186,7 +219,7 @@ pub(super) fn input(request: proto::RunRequest) -> Option<Input> {
     })
 }
 
-fn size(window: Option<proto::WindowSize>) -> Size {
+pub(super) fn size(window: Option<proto::WindowSize>) -> Size {
     let window = window.unwrap_or_default();
     let cells = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
     Size {
@@ -408,7 +441,7 @@ pub(super) fn sandbox(sandbox: &Sandbox, enforcer: &dyn Enforcer) -> proto::Sand
         policy_digest: policy.policy.digest.clone(),
         etag: policy.etag.clone(),
         create_time: Some(sandbox.created.into()),
-        execs: sandbox.execs().iter().map(|it| exec(it)).collect(),
+        execs: execs(sandbox),
         observe: policy.policy.mode == crate::policy::Mode::Observe,
         denied,
         lost,
@@ -418,7 +451,7 @@ pub(super) fn sandbox(sandbox: &Sandbox, enforcer: &dyn Enforcer) -> proto::Sand
         }
         .into(),
         limits: Some(proto_limits(&sandbox.limits())),
-        expire_time: None,
+        expire_time: sandbox.expire_time().map(Into::into),
     }
 }
 
@@ -457,6 +490,19 @@ fn proto_spec(sandbox: &Sandbox, source: &PolicySource) -> proto::SandboxSpec {
     }
 }
 
+/// What runs in it, and what was detached and has ended; the oldest first.
+fn execs(sandbox: &Sandbox) -> Vec<proto::Exec> {
+    let running = sandbox.execs();
+    let jobs = sandbox.jobs();
+    let attended = running
+        .iter()
+        .filter(|exec| jobs.iter().all(|job| job.exec != exec.id));
+    let mut all: Vec<_> = attended.map(|it| exec(it)).collect();
+    all.extend(jobs.iter().map(|it| detached(it)));
+    all.sort_by_key(|exec| exec.start_time.map(|it| (it.seconds, it.nanos)));
+    all
+}
+
 fn exec(exec: &Exec) -> proto::Exec {
     proto::Exec {
         id: exec.id.clone(),
@@ -466,6 +512,18 @@ fn exec(exec: &Exec) -> proto::Exec {
         enrolled: exec.enrolled,
         detached: false,
         exited: None,
+    }
+}
+
+fn detached(job: &Job) -> proto::Exec {
+    proto::Exec {
+        id: job.exec.clone(),
+        argv: job.argv.clone(),
+        pid: job.started.pid,
+        start_time: Some(job.since.into()),
+        enrolled: false,
+        detached: true,
+        exited: job.exited().map(|it| exited(&it)),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Messages between an exec and its call; behind them its output blocks.
-const MESSAGES: usize = 8;
+pub(super) const MESSAGES: usize = 8;
 
 pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -190,7 +190,7 @@ impl Sandboxes for Service {
     ) -> Result<Response<Self::GetLogsStream>, Status> {
         let caller = caller(&self.registry, &request)?;
         let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
-        jobs::logs(&self.registry, &caller, share, request.into_inner()).await
+        jobs::logs(&self.registry, &caller, share, &request.into_inner())
     }
 
     async fn wait_exec(
@@ -199,7 +199,7 @@ impl Sandboxes for Service {
     ) -> Result<Response<proto::Exited>, Status> {
         let caller = caller(&self.registry, &request)?;
         let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
-        jobs::wait(&self.registry, &caller, share, request.into_inner()).await
+        jobs::wait(&self.registry, &caller, share, &request.into_inner()).await
     }
 
     type GetChangesStream = Responses<proto::GetChangesResponse>;

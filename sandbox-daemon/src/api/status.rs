@@ -65,6 +65,14 @@ pub(super) fn of_resume(error: &ResumeError) -> Status {
     Status::with_error_details(Code::OutOfRange, error.to_string(), details)
 }
 
+/// What is attached was slower than the command for too long.
+pub(super) fn of_lag(exec: &str, lost: u64) -> Status {
+    let mut details = details("OUTPUT_GONE");
+    details.add_help_link("the command goes on; attach again", "");
+    let message = format!("exec `{exec}` wrote {lost} bytes more than are kept, unread");
+    Status::with_error_details(Code::OutOfRange, message, details)
+}
+
 fn details(reason: &str) -> ErrorDetails {
     ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new())
 }
@@ -72,7 +80,8 @@ fn details(reason: &str) -> ErrorDetails {
 fn kind(error: &SandboxError) -> (Code, &'static str) {
     match error {
         SandboxError::NoSandbox(_) => (Code::NotFound, "SANDBOX_NOT_FOUND"),
-        SandboxError::NoExec(_) => (Code::NotFound, "EXEC_NOT_FOUND"),
+        SandboxError::NoExec(_) | SandboxError::NoJob(_) => (Code::NotFound, "EXEC_NOT_FOUND"),
+        SandboxError::NotDetached(_) => (Code::FailedPrecondition, "NOT_DETACHED"),
         SandboxError::Closing(_) => (Code::FailedPrecondition, "SANDBOX_CLOSING"),
         SandboxError::Invalid { .. } => (Code::InvalidArgument, "INVALID_ARGUMENT"),
         SandboxError::Policy(_) => (Code::InvalidArgument, "POLICY_INVALID"),

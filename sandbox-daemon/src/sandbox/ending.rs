@@ -44,6 +44,7 @@ impl Registry {
         self.egress().forget(id);
         self.events().finish(id);
         self.forget(&sandbox.id);
+        self.forget_jobs(sandbox);
         sandbox.gone.send_replace(true);
         drop(updating);
         Ok(())

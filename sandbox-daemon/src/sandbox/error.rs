@@ -20,6 +20,12 @@ pub enum SandboxError {
     /// There is none, or it is another user's.
     #[error("no running exec `{0}`")]
     NoExec(String),
+    /// There is none, or it is another user's.
+    #[error("no detached exec `{0}`")]
+    NoJob(String),
+    /// Its streams are another call's.
+    #[error("exec `{0}` was not detached: its streams belong to the call that started it")]
+    NotDetached(String),
     /// It is being deleted.
     #[error("sandbox `{0}` is being deleted")]
     Closing(String),

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::{
     Caller, Enforcer, EnforcerState, Exec, PolicySource, Sandbox, SandboxError, Spec,
+    jobs::Jobs,
     policies::Policies,
     quota::{Kind, Share, Usage},
     sandbox::{Ground, Parts},
@@ -37,6 +38,7 @@ pub struct Registry {
     events: Arc<Events>,
     slice: Arc<Slice>,
     usage: Arc<Usage>,
+    jobs: Jobs,
     shelf: Shelf,
     watches: Arc<Watches>,
     generation: AtomicU32,
@@ -115,6 +117,7 @@ impl Registry {
             events,
             slice: Arc::new(slice),
             usage: Usage::new(config.quotas),
+            jobs: Jobs::new(config.quotas.log_bytes()),
             shelf: Shelf::new(config.runtime_directory()),
             watches: Arc::new(Watches::new()),
             // Records of an earlier daemon's policies are not of this one's.
@@ -400,6 +403,10 @@ impl Registry {
 
     pub(super) fn share_exec(&self, uid: u32) -> Result<Share, SandboxError> {
         self.usage.take(uid, Kind::Exec)
+    }
+
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
     pub(super) fn add_exec(&self, exec: &Arc<Exec>) {

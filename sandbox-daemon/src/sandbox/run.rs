@@ -58,6 +58,8 @@ pub struct RunSpec {
     pub timeout: Option<Duration>,
     /// Whether it outlives the call.
     pub detach: bool,
+    /// With `detach`: its stdin is at its end from the beginning.
+    pub no_stdin: bool,
 }
 
 /// Where the standard streams of a command lead.
@@ -164,6 +166,7 @@ impl Registry {
         output: mpsc::Sender<Output>,
     ) -> Result<(), SandboxError> {
         self.may_run(caller)?;
+        spec.check_detach()?;
         let (registry, caller) = (self.clone(), caller.clone());
         // To its end even if the caller goes away, so that nothing is left.
         let started = tokio::spawn(async move {
@@ -198,7 +201,7 @@ impl Registry {
     }
 
     /// Commands are started outside of whatever confines the caller.
-    fn may_run(&self, caller: &Caller) -> Result<(), SandboxError> {
+    pub(super) fn may_run(&self, caller: &Caller) -> Result<(), SandboxError> {
         let Some(peer) = &caller.peer else {
             return Ok(());
         };
@@ -220,36 +223,64 @@ impl Registry {
     ) -> Result<Life, SandboxError> {
         let shown = spec.argv.iter().map(|it| escape::display(it)).collect();
         let (exec, denials) = Exec::begin(self, sandbox, shown, Kind::Run)?;
-        let deadline = spec.deadline;
+        let (detach, no_stdin) = (spec.detach, spec.no_stdin);
+        let deadline = spec.deadline.filter(|_| !detach);
         let beginning = exec.clone();
         // Looks users up and enters directories, which may take its time.
         let registry = self.clone();
         let spawned = tokio::task::spawn_blocking(move || {
-            spawn(
+            // Before anything runs that writes to it.
+            let log = detach.then(|| registry.make_log()).transpose()?;
+            let spawned = spawn(
                 registry.enforcer(),
                 registry.egress(),
                 &caller,
                 &spec,
                 &beginning,
-            )
+            )?;
+            Ok((spawned, log))
         });
         match flatten(spawned.await) {
-            Ok(spawned) => Ok(Life {
-                registry: self.clone(),
-                exec,
-                denials,
-                child: spawned.child,
-                streams: spawned.streams,
-                started: spawned.started,
-                deadline,
-                input,
-                output,
-            }),
+            Ok((spawned, log)) => {
+                let (input, output) = match log {
+                    Some(log) => self.detach(&exec, &spawned.started, log, no_stdin, output),
+                    None => (input, output),
+                };
+                Ok(Life {
+                    registry: self.clone(),
+                    exec,
+                    denials,
+                    child: spawned.child,
+                    streams: spawned.streams,
+                    started: spawned.started,
+                    deadline,
+                    input,
+                    output,
+                })
+            }
             Err(error) => {
                 exec.end(self).await;
                 Err(error)
             }
         }
+    }
+}
+
+impl RunSpec {
+    /// Whether what it says about detaching goes together.
+    fn check_detach(&self) -> Result<(), SandboxError> {
+        let (field, problem) = match (self.detach, &self.target, self.stdio) {
+            (false, _, _) if self.no_stdin => ("no_stdin", "goes with `detach`"),
+            (true, Target::OneShot(_), _) => (
+                "detach",
+                "needs `sandbox_id`: an inline sandbox ends with its call",
+            ),
+            (true, _, Stdio::Inherit { .. }) => {
+                ("detach", "does not go with the caller's own descriptors")
+            }
+            _ => return Ok(()),
+        };
+        Err(SandboxError::invalid(field, problem))
     }
 }
 

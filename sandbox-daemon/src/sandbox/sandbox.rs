@@ -1,7 +1,7 @@
 //! One sandbox: its cgroup, its view of the file system, the policy in force.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     ops::Deref,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Enforcer, Exec, Installation, PolicySource, SandboxError, Spec,
+    Enforcer, Exec, Installation, Job, PolicySource, SandboxError, Spec,
     policies::{Loaded, Policies},
     quota::Share,
 };
@@ -81,6 +81,8 @@ impl Drop for Held {
 pub(super) struct State {
     pub(super) policy: Arc<InForce>,
     pub(super) execs: Vec<Arc<Exec>>,
+    /// Execs that were detached, also those that have ended; the oldest first.
+    pub(super) jobs: VecDeque<Arc<Job>>,
     /// When the last exec ended; meaningless while there are execs.
     pub(super) idle_since: Instant,
     /// Of execs that have ended.
@@ -185,6 +187,7 @@ impl Ground {
             state: Mutex::new(State {
                 policy: Arc::new(in_force),
                 execs: Vec::new(),
+                jobs: VecDeque::new(),
                 idle_since: Instant::now(),
                 denied: 0,
                 lost: 0,
@@ -375,6 +378,18 @@ impl Sandbox {
     /// What runs in it.
     pub fn execs(&self) -> Vec<Arc<Exec>> {
         self.lock().execs.clone()
+    }
+
+    /// What was detached in it, also what has ended.
+    pub fn jobs(&self) -> Vec<Arc<Job>> {
+        self.lock().jobs.iter().cloned().collect()
+    }
+
+    /// When it is to be deleted unless something is run in it until then, on the
+    /// clock of the wall.
+    pub fn expire_time(&self) -> Option<SystemTime> {
+        let left = self.expires()?.saturating_duration_since(Instant::now());
+        SystemTime::now().checked_add(left)
     }
 
     /// Refused and lost since it was made.

@@ -57,12 +57,18 @@ impl Secrets {
         &self.state
     }
 
+    /// The same, made if it was not there.
+    pub fn make_state(&self) -> Result<&Path, SecretError> {
+        files::check_road(&self.state)?;
+        make_state(&self.state)?;
+        Ok(&self.state)
+    }
+
     /// Keeps a secret, in the place of an earlier value.
     pub fn set(&self, uid: u32, name: &str, value: &SecretValue) -> Result<(), SecretError> {
         let path = self.path(uid, name)?;
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        files::check_road(&self.state)?;
-        make_state(&self.state)?;
+        self.make_state()?;
         let own = self.own(uid);
         files::make_directory(&self.directory())?;
         files::make_directory(&own)?;

@@ -11,6 +11,7 @@ mod claims;
 mod daemon;
 mod enroll;
 mod ephemeral;
+mod jobs;
 mod launch;
 mod peer;
 mod run;
