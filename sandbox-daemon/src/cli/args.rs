@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use super::host::Host;
+use super::{host::Host, limits::LimitArgs};
 
 /// Draw a boundary around what AI agents run.
 #[derive(Debug, Parser)]
@@ -87,6 +87,10 @@ pub struct SandboxArgs {
     /// Also let it read and write PATH. Repeatable.
     #[arg(long, value_name = "PATH")]
     pub rw: Vec<PathBuf>,
+
+    /// What it may take.
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 /// `sandbox run`.
@@ -94,6 +98,8 @@ pub struct SandboxArgs {
 #[command(after_help = "\
 Exit status:
   that of the command; 128+N if signal N ended it
+  124  a timeout was reached
+  137  a limit on memory or output was reached (or SIGKILL ended it)
   125  the sandbox itself failed: no daemon, bad policy, bad options
   126  the command is not executable
   127  the command was not found
@@ -102,6 +108,7 @@ Examples:
   sandbox run npm test
   sandbox run --policy ./agent.toml -w ~/src/app -- python3 -m pytest
   sandbox run --ro /srv/models -e SEED=7 -- ./train.sh
+  sandbox run --timeout 10m -m 2GiB --pids-limit 256 -- make test
   sandbox run --json 3 -- make 3>denials.jsonl")]
 pub struct RunArgs {
     /// What it may do.

@@ -6,7 +6,7 @@
 //! base64 under the name with `_base64`, beside `object_display`. Fields are
 //! only ever added.
 
-use std::{fs::File, io, io::Write as _, os::fd::RawFd};
+use std::{fs::File, io, io::Write as _, os::fd::RawFd, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -90,6 +90,10 @@ pub(super) enum Event<'a> {
         denied: u64,
         /// Those of them without a record.
         lost: u64,
+        /// What it took, as far as the host counts it.
+        usage: Usage,
+        /// What it might have taken; those there were.
+        limits: Limits,
     },
     /// What was enrolled has ended.
     Ended {
@@ -105,6 +109,44 @@ pub(super) enum Event<'a> {
         /// For people.
         message: String,
     },
+}
+
+/// What a command took.
+#[derive(Debug, Serialize)]
+pub(super) struct Usage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_memory: Option<u64>,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_time: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_pids: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_bytes: Option<u64>,
+    refused_forks: u64,
+}
+
+/// What a command might have taken.
+#[derive(Debug, Serialize)]
+pub(super) struct Limits {
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout: Option<f64>,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox_timeout: Option<f64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    memory: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    cpu_millis: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pids: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    disk: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    output: u64,
 }
 
 /// The fields of a refusal.
@@ -329,6 +371,8 @@ impl From<&proto::Exited> for Event<'_> {
             },
             denied: exited.denied,
             lost: exited.lost,
+            usage: usage(&exited.usage.unwrap_or_default()),
+            limits: limits(&exited.limits.unwrap_or_default()),
         }
     }
 }
@@ -416,6 +460,37 @@ pub(super) fn pretty(document: &impl Serialize) -> String {
 /// RFC 3339, or nothing.
 pub(super) fn time(time: Option<&Timestamp>) -> String {
     time.map(ToString::to_string).unwrap_or_default()
+}
+
+fn usage(usage: &proto::Usage) -> Usage {
+    Usage {
+        peak_memory: usage.peak_memory,
+        cpu_time: seconds(usage.cpu_time),
+        peak_pids: usage.peak_pids,
+        read_bytes: usage.read_bytes,
+        written_bytes: usage.written_bytes,
+        refused_forks: usage.refused_forks,
+    }
+}
+
+fn limits(limits: &proto::Limits) -> Limits {
+    Limits {
+        timeout: seconds(limits.timeout),
+        sandbox_timeout: seconds(limits.sandbox_timeout),
+        memory: limits.memory,
+        cpu_millis: limits.cpu_millis,
+        pids: limits.pids,
+        disk: limits.disk,
+        output: limits.output,
+    }
+}
+
+fn seconds(duration: Option<prost_types::Duration>) -> Option<f64> {
+    Some(Duration::try_from(duration?).ok()?.as_secs_f64())
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 fn bytes(bytes: &[u8]) -> (Option<&str>, Option<String>) {
@@ -516,13 +591,32 @@ mod tests {
         };
         assert_eq!(
             parse(&exited),
-            json!({"type": "exited", "code": 3, "reason": "exited", "denied": 2, "lost": 1})
+            json!({"type": "exited", "code": 3, "reason": "exited", "denied": 2, "lost": 1,
+                "usage": {"refused_forks": 0}, "limits": {}})
         );
         exited.status = Some(exited::Status::Signal(9));
-        exited.reason = exited::Reason::Killed.into();
+        exited.reason = exited::Reason::Memory.into();
+        exited.usage = Some(proto::Usage {
+            peak_memory: Some(1 << 20),
+            cpu_time: Some(prost_types::Duration {
+                seconds: 1,
+                nanos: 500_000_000,
+            }),
+            ..proto::Usage::default()
+        });
+        exited.limits = Some(proto::Limits {
+            timeout: Some(prost_types::Duration {
+                seconds: 60,
+                nanos: 0,
+            }),
+            memory: 1 << 20,
+            ..proto::Limits::default()
+        });
         assert_eq!(
             parse(&exited),
-            json!({"type": "exited", "signal": 9, "reason": "killed", "denied": 2, "lost": 1})
+            json!({"type": "exited", "signal": 9, "reason": "memory", "denied": 2, "lost": 1,
+                "usage": {"peak_memory": 1 << 20, "cpu_time": 1.5, "refused_forks": 0},
+                "limits": {"timeout": 60.0, "memory": 1 << 20}})
         );
     }
 

@@ -11,6 +11,7 @@ pub mod events;
 mod host;
 mod json;
 pub mod kill;
+mod limits;
 pub mod network;
 pub mod policy;
 mod prompt;

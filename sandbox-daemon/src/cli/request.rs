@@ -119,6 +119,7 @@ pub(super) fn spec(args: &SandboxArgs, caller: &Caller) -> Result<SandboxSpec, C
         }),
         workspace: caller.directory(WORKSPACE, workspace)?,
         workspace_mode: mode(args.ephemeral).into(),
+        limits: args.limits.proto(),
         ..SandboxSpec::default()
     })
 }

@@ -22,7 +22,7 @@ use super::{
     error::{CliError, Exit},
     host::Host,
     json::Sink,
-    request,
+    limits, request,
     signals::{Arrived, Signals},
     stdio::{Kind, Terminals, foreground, request as run_request},
     tell,
@@ -62,7 +62,11 @@ fn attempt(args: &RunArgs, host: &Host, sink: Option<&mut Sink>) -> Result<Exit,
     if let Some(id) = caller.sandbox {
         return Err(CliError::InsideSandbox { id });
     }
-    let kind = Terminals::current().kind(foreground(io::stdin()));
+    let mut kind = Terminals::current().kind(foreground(io::stdin()));
+    if kind == Kind::Inherit && args.sandbox.limits.output_limit.is_some() {
+        // What is not relayed is not counted.
+        kind = Kind::Relay;
+    }
     let start = request::start(args, &caller, kind)?;
     let mut report = Report {
         sink,
@@ -259,8 +263,9 @@ impl Exchange<'_, '_> {
             sink.write(exited);
         }
         self.report.summary.settle(exited.lost);
-        if let Some(text) = cause(exited.reason()) {
-            tell(&format!("sandbox: the command was ended: {text}\n"));
+        tell(&limits::conclusion(exited));
+        if let Some(exit) = limits::status(exited.reason()) {
+            return exit;
         }
         match exited.status {
             Some(exited::Status::Code(code)) => {
@@ -339,19 +344,6 @@ fn waiting(pids: &[u32]) -> String {
         "sandbox: waiting for processes that were killed and cannot end yet: {}\n",
         pids.join(", ")
     )
-}
-
-/// Why a command ended that did not end by itself.
-fn cause(reason: exited::Reason) -> Option<&'static str> {
-    match reason {
-        exited::Reason::Unspecified | exited::Reason::Exited => None,
-        exited::Reason::Killed => Some("it was killed through the daemon"),
-        exited::Reason::Timeout => Some("its time was up"),
-        exited::Reason::Memory => Some("its sandbox ran out of memory"),
-        exited::Reason::Daemon => Some("the daemon stopped"),
-        exited::Reason::Output => Some("it wrote more than it may"),
-        exited::Reason::SandboxTimeout => Some("the time of its sandbox was up"),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 
 use sandbox_proxy::{
     credential::{GitRule, Scheme},
@@ -11,7 +12,8 @@ use sandbox_proxy::{
 use sha2::{Digest as _, Sha256};
 
 use super::environment::VariablePattern;
-use super::model::{Credential, Mode, NamePattern, Place, Policy};
+use super::limits::Limits;
+use super::model::{Credential, Mode, NamePattern, Place, Policy, WorkspaceMode};
 
 /// The digest of all that decides; the name is not part of it.
 pub(super) fn of(policy: &Policy) -> String {
@@ -71,6 +73,28 @@ pub(super) fn of(policy: &Policy) -> String {
     for (name, value) in &policy.env.set {
         form.text(name);
         form.bytes(value.as_bytes());
+    }
+    form.text(match policy.workspace_mode {
+        WorkspaceMode::Direct => "direct",
+        WorkspaceMode::Ephemeral => "ephemeral",
+    });
+    let Limits {
+        timeout,
+        sandbox_timeout,
+        memory,
+        cpu_millis,
+        pids,
+        disk,
+        output,
+    } = policy.limits;
+    for time in [timeout, sandbox_timeout] {
+        form.option(time.as_ref(), |form, time: &Duration| {
+            form.text(&time.as_nanos().to_string());
+        });
+    }
+    let (cpu_millis, pids) = (cpu_millis.map(u64::from), pids.map(u64::from));
+    for amount in [memory, cpu_millis, pids, disk, output] {
+        form.option(amount.as_ref(), |form, amount| form.number(*amount));
     }
     form.finish()
 }
@@ -211,6 +235,34 @@ mod tests {
         let mut rule = GitRule::default();
         edit(&mut rule);
         Some(rule)
+    }
+
+    #[test]
+    fn every_limit_and_the_workspaces_mode_are_part_of_the_digest() {
+        let edits: [fn(&mut Limits); 8] = [
+            |_| (),
+            |it| it.timeout = Some(Duration::from_secs(1)),
+            |it| it.sandbox_timeout = Some(Duration::from_secs(1)),
+            |it| it.memory = Some(1),
+            |it| it.cpu_millis = Some(1),
+            |it| it.pids = Some(1),
+            |it| it.disk = Some(1),
+            |it| it.output = Some(1),
+        ];
+        let digest = |mode, limits| policy(vec![]).with_bounds(mode, limits).digest;
+        let mut digests: Vec<String> = edits
+            .iter()
+            .map(|edit| {
+                let mut limits = Limits::default();
+                edit(&mut limits);
+                digest(WorkspaceMode::Direct, limits)
+            })
+            .collect();
+        digests.push(digest(WorkspaceMode::Ephemeral, Limits::default()));
+        let count = digests.len();
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use super::credentials;
 use super::diagnostic::{Diagnostics, Report, Source, Span};
 use super::entries::{read_devices, read_env, read_files, read_network, read_scope};
 use super::environment::VariablePattern;
-use super::model::{Access, Credential, Direct, Listen, Mode, NetworkMode, Scope};
+use super::limits::{self, Limits};
+use super::model::{Access, Credential, Direct, Listen, Mode, NetworkMode, Scope, WorkspaceMode};
 use super::pattern::{Base, Pattern};
 use super::sets::{self, Sets};
 use super::table::{self, Item, Table, unknown_word};
@@ -30,6 +31,8 @@ pub struct Document {
     pub(super) devices: Vec<(Pattern, Item)>,
     pub(super) credentials: CredentialTables,
     pub(super) env: EnvTable,
+    pub(super) limits: Limits,
+    pub(super) workspace_mode: WorkspaceMode,
     pub(super) warnings: Diagnostics,
 }
 
@@ -130,7 +133,6 @@ impl Document {
 
 fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
     root.expect_keys(&TOP_LEVEL, belongs, report);
-    refuse_unsupported(root, report);
     let network = root
         .table("network", report)
         .map(|it| read_network(it, report))
@@ -153,6 +155,11 @@ fn read(root: Table<'_>, sets: &Sets, report: &mut Report<'_>) -> Document {
         credentials: credentials::read(root, &network, &env, report),
         network,
         env,
+        limits: root
+            .table("limits", report)
+            .map(|it| limits::read(it, report))
+            .unwrap_or_default(),
+        workspace_mode: read_workspace_mode(root, report),
         warnings: Diagnostics::default(),
     };
     // Only text: checked, and of no consequence.
@@ -167,36 +174,26 @@ fn belongs(key: &str) -> Option<&'static str> {
         "allow" | "direct" | "unix" | "listen" => Some("`[network]`"),
         "deny" => Some("`[files]` or `[network]`"),
         "pass" | "set" => Some("`[env]`"),
+        "timeout" | "sandbox_timeout" | "memory" | "cpus" | "pids" | "disk" | "output" => {
+            Some("`[limits]`")
+        }
         "hosts" | "scheme" | "secret" | "git" | "intercept" => Some("`[[credential]]`"),
         _ => None,
     }
 }
 
-/// What the format knows and this version does not do yet. A policy that asks
-/// for it would get less than it says.
-fn refuse_unsupported(root: Table<'_>, report: &mut Report<'_>) {
-    let hint = "remove it: nothing would be done about it";
-    if let Some(span) = root.key_span("limits") {
-        let message = "`limits` is not supported by this version";
-        report.error(span, message, Some(hint));
-    }
+fn read_workspace_mode(root: Table<'_>, report: &mut Report<'_>) -> WorkspaceMode {
     let Some(workspace) = root.table("workspace", report) else {
-        return;
+        return WorkspaceMode::default();
     };
     workspace.expect_keys(&["mode"], |_| None, report);
     match workspace.string("mode", report) {
-        Some(Item { text, span }) if text == "ephemeral" => {
-            let message = "`mode = \"ephemeral\"` is not supported by this version";
-            report.error(
-                span,
-                message,
-                Some("without it the workspace is worked in directly"),
-            );
-        }
+        Some(Item { text, .. }) if text == "ephemeral" => WorkspaceMode::Ephemeral,
         Some(mode) if mode.text != "direct" => {
             unknown_word("mode", &mode, &["direct", "ephemeral"], report);
+            WorkspaceMode::default()
         }
-        _ => {}
+        _ => WorkspaceMode::default(),
     }
 }
 

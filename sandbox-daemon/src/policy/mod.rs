@@ -15,6 +15,7 @@ mod limits;
 mod model;
 mod own;
 mod pattern;
+mod quantity;
 mod resolve;
 mod sets;
 mod table;

@@ -339,6 +339,18 @@ impl Policy {
         self
     }
 
+    /// The same with a workspace of this mode, and with limits.
+    #[must_use]
+    pub fn with_bounds(mut self, workspace_mode: WorkspaceMode, limits: Limits) -> Self {
+        if (workspace_mode, limits) == (self.workspace_mode, self.limits) {
+            return self;
+        }
+        self.workspace_mode = workspace_mode;
+        self.limits = limits;
+        self.digest = digest::of(&self);
+        self
+    }
+
     /// The rule that decides about a path, by names alone: symbolic links,
     /// mounts and name rules are the kernel's business.
     pub fn nearest(&self, path: &Path) -> Option<&FileRule> {

@@ -88,6 +88,7 @@ impl Document {
                     self.credentials.added.clone(),
                     self.credentials.untouched.clone(),
                 )
+                .with_bounds(self.workspace_mode, self.limits)
         })
     }
 }

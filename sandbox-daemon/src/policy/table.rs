@@ -4,13 +4,21 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::MAX_POLICY_BYTES;
-use super::diagnostic::{Report, Source, Span, nearest};
+use super::diagnostic::{Fault, Report, Source, Span, nearest};
 
 /// A string of the document and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) text: String,
     pub(super) span: Span,
+}
+
+/// A value that is an amount of something.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Amount {
+    Text(String),
+    Integer(i64),
+    Fraction(f64),
 }
 
 /// A table of the document.
@@ -102,6 +110,37 @@ impl<'t> Table<'t> {
             mismatch(key, "a number", value, None, report);
         }
         Some((number?, value.span()))
+    }
+
+    /// A key's value as an amount, read by `read`; `expected` says what of.
+    pub(super) fn amount<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&Amount) -> Result<T, Fault>,
+        report: &mut Report<'_>,
+    ) -> Option<T> {
+        let value = self.value(key)?;
+        let amount = match value.get_ref() {
+            DeValue::String(text) => Amount::Text(text.to_string()),
+            DeValue::Integer(number) => {
+                // What does not fit is too much for anything.
+                let number = i64::from_str_radix(number.as_str(), number.radix());
+                Amount::Integer(number.unwrap_or(i64::MAX))
+            }
+            DeValue::Float(number) => Amount::Fraction(number.as_str().parse().unwrap_or(f64::NAN)),
+            _ => {
+                mismatch(key, expected, value, None, report);
+                return None;
+            }
+        };
+        let text = match &amount {
+            Amount::Text(text) => text.as_str(),
+            Amount::Integer(_) | Amount::Fraction(_) => "",
+        };
+        read(&amount)
+            .inspect_err(|fault| report.fault(&value.span(), text, fault))
+            .ok()
     }
 
     /// A key's value as true or false.

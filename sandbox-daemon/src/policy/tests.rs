@@ -1,6 +1,7 @@
 //! Whole documents: what is accepted, what is refused and how it looks.
 
 mod credentials;
+mod limits;
 mod shipped;
 
 use std::path::Path;
@@ -239,25 +240,6 @@ fn a_key_in_a_wrong_table_is_sent_to_the_right_one() {
     );
     let found = parse("version = 1\n[file]\n").unwrap_err();
     assert_eq!(found.0[0].hint.as_deref(), Some("did you mean `files`?"));
-}
-
-#[test]
-fn what_this_version_cannot_honour_is_refused() {
-    let text = r#"
-version = 1
-[limits]
-memory = "1G"
-[workspace]
-mode = "ephemeral"
-"#;
-    assert_eq!(
-        messages(text),
-        [
-            "`limits` is not supported by this version",
-            "`mode = \"ephemeral\"` is not supported by this version",
-        ]
-    );
-    assert!(parse("version = 1\n[workspace]\nmode = \"direct\"\n").is_ok());
 }
 
 #[test]

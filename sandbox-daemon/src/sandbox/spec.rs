@@ -71,6 +71,9 @@ impl Spec {
                 "must be at most 7 days",
             ));
         }
+        if let Err((field, problem)) = self.limits.check() {
+            return Err(SandboxError::invalid(field, problem));
+        }
         let PolicySource {
             extra_read,
             extra_write,
