@@ -100,6 +100,17 @@ fn timeout(
     Ok((!duration.is_zero()).then_some(duration))
 }
 
+/// That of one exec, as the sandbox's limits might have it.
+fn exec_timeout(duration: Option<prost_types::Duration>) -> Result<Option<Duration>, SandboxError> {
+    let limits = Limits {
+        timeout: timeout("timeout", duration)?,
+        ..Limits::default()
+    };
+    let checked = limits.check();
+    checked.map_err(|(_, problem)| SandboxError::invalid("timeout", problem))?;
+    Ok(limits.timeout)
+}
+
 pub(super) fn path(text: String) -> Option<PathBuf> {
     (!text.is_empty()).then(|| text.into())
 }
@@ -143,7 +154,7 @@ pub(super) fn run_spec(
         stdio,
         umask: start.umask,
         deadline,
-        timeout: timeout("timeout", start.timeout)?,
+        timeout: exec_timeout(start.timeout)?,
         detach: start.detach,
         no_stdin: start.no_stdin,
     })
@@ -268,9 +279,16 @@ pub(super) fn enroll_response(epoch: &str, output: EnrollOutput) -> proto::Enrol
         EnrollOutput::Item(Item::Denial(it)) => Response::Denial(denial(epoch, &it)),
         EnrollOutput::Item(Item::Used(it)) => Response::Used(used(epoch, &it)),
         EnrollOutput::Item(Item::Lost(it)) => Response::Lost(lost(epoch, &it)),
-        EnrollOutput::Ended(ending) => Response::Ended(proto::Ended {
+        EnrollOutput::Ended {
+            ending,
+            cause,
+            limits,
+        } => Response::Ended(proto::Ended {
             denied: ending.denied,
             lost: ending.lost,
+            reason: reason(cause).into(),
+            usage: Some(usage(&ending.usage)),
+            limits: Some(proto_limits(&limits)),
         }),
     };
     proto::EnrollResponse {
@@ -291,26 +309,30 @@ pub(super) fn watch_response(epoch: &str, item: Item) -> proto::WatchEventsRespo
 }
 
 pub(super) fn exited(exited: &Exited) -> proto::Exited {
-    use proto::exited::{Reason, Status};
+    use proto::exited::Status;
     proto::Exited {
         status: Some(match exited.status {
             ExitStatus::Code(code) => Status::Code(code.into()),
             ExitStatus::Signal(signal) => Status::Signal(signal.unsigned_abs()),
         }),
-        reason: match exited.cause {
-            None => Reason::Exited,
-            Some(Cause::Request) => Reason::Killed,
-            Some(Cause::Timeout) => Reason::Timeout,
-            Some(Cause::Daemon) => Reason::Daemon,
-            Some(Cause::Memory) => Reason::Memory,
-            Some(Cause::Output) => Reason::Output,
-            Some(Cause::SandboxTimeout) => Reason::SandboxTimeout,
-        }
-        .into(),
+        reason: reason(exited.cause).into(),
         denied: exited.ending.denied,
         lost: exited.ending.lost,
-        usage: Some(usage(&exited.usage)),
+        usage: Some(usage(&exited.ending.usage)),
         limits: Some(proto_limits(&exited.limits)),
+    }
+}
+
+fn reason(cause: Option<Cause>) -> proto::exited::Reason {
+    use proto::exited::Reason;
+    match cause {
+        None => Reason::Exited,
+        Some(Cause::Request) => Reason::Killed,
+        Some(Cause::Timeout) => Reason::Timeout,
+        Some(Cause::Daemon) => Reason::Daemon,
+        Some(Cause::Memory) => Reason::Memory,
+        Some(Cause::Output) => Reason::Output,
+        Some(Cause::SandboxTimeout) => Reason::SandboxTimeout,
     }
 }
 

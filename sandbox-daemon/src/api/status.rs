@@ -10,6 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
 use super::convert;
 use crate::{
+    cgroup::CgroupError,
     chain::Chain,
     events::ResumeError,
     launch::{EnrollError, LaunchError, PeerError},
@@ -82,6 +83,7 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::NoSandbox(_) => (Code::NotFound, "SANDBOX_NOT_FOUND"),
         SandboxError::NoExec(_) | SandboxError::NoJob(_) => (Code::NotFound, "EXEC_NOT_FOUND"),
         SandboxError::NotDetached(_) => (Code::FailedPrecondition, "NOT_DETACHED"),
+        SandboxError::Uncounted => (Code::FailedPrecondition, "OUTPUT_NOT_COUNTED"),
         SandboxError::Closing(_) => (Code::FailedPrecondition, "SANDBOX_CLOSING"),
         SandboxError::Invalid { .. } => (Code::InvalidArgument, "INVALID_ARGUMENT"),
         SandboxError::Policy(_) => (Code::InvalidArgument, "POLICY_INVALID"),
@@ -107,6 +109,9 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
             (Code::Unavailable, "PROXY_UNAVAILABLE")
         }
         SandboxError::Credential(_) => (Code::FailedPrecondition, "CREDENTIAL_UNUSABLE"),
+        SandboxError::Cgroup(CgroupError::NoController { .. }) => {
+            (Code::FailedPrecondition, "KERNEL_FEATURE_MISSING")
+        }
         SandboxError::Cgroup(_) => (Code::Internal, "CGROUP_FAILED"),
         SandboxError::Step { .. } => (Code::Internal, "STEP_FAILED"),
         SandboxError::Internal => (Code::Internal, "INTERNAL"),
@@ -176,6 +181,7 @@ fn hint(error: &SandboxError) -> Option<String> {
         SandboxError::Quota { what, .. } => Some(format!(
             "end some, or raise `{what}` under `[quotas]` in /etc/sandboxd/config.toml"
         )),
+        SandboxError::Uncounted => Some("ask for STDIO_RELAY".into()),
         SandboxError::Etag { .. } => Some("read the sandbox again and decide anew".into()),
         SandboxError::InSandbox(_) => {
             Some("sandboxes do not nest; run the command as it is".into())

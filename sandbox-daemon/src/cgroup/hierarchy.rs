@@ -4,9 +4,10 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt as _,
     path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicU8, Ordering},
 };
 
-use super::{Cgroup, CgroupError};
+use super::{Cgroup, CgroupError, Controllers, controllers};
 use crate::sys::{Mount, parse_mountinfo};
 
 /// The host's cgroup2 hierarchy.
@@ -24,6 +25,8 @@ pub struct Slice {
     cgroup: Cgroup,
     /// Its path below the host's root, as `/proc/PID/cgroup` has it.
     host_path: PathBuf,
+    /// What sandboxes are given.
+    controllers: AtomicU8,
 }
 
 /// Where in the slice a process is.
@@ -73,11 +76,19 @@ impl Hierarchy {
             _ => {}
         }
         let level = depth(&self.root) + 1;
+        let controllers = self.enable(&path);
         Ok(Slice {
+            controllers: AtomicU8::new(controllers.bits()),
             hierarchy: self.clone(),
             cgroup: Cgroup::open(path, level)?,
             host_path: self.root.join(name),
         })
+    }
+
+    /// Hands controllers down to the cgroups in a slice.
+    fn enable(&self, slice: &Path) -> Controllers {
+        controllers::enable(&self.mount);
+        controllers::enable(slice)
     }
 
     /// Directory of the cgroup that a process is in.
@@ -137,14 +148,34 @@ impl Slice {
         &self.cgroup
     }
 
-    /// Makes the cgroup of a sandbox.
+    /// Makes the cgroup of a sandbox. Those in it have the controllers that there
+    /// are.
     pub fn create(&self, name: &str) -> Result<Cgroup, CgroupError> {
-        self.cgroup.child(name)
+        let cgroup = self.cgroup.child(name)?;
+        if !cgroup.hand_down(self.controllers()) {
+            // Somebody took one away while there was no sandbox that used it.
+            let found = self.hierarchy.enable(self.cgroup.path());
+            self.controllers.store(found.bits(), Ordering::Relaxed);
+            cgroup.hand_down(found);
+        }
+        Ok(cgroup)
+    }
+
+    /// The controllers that sandboxes have.
+    pub fn controllers(&self) -> Controllers {
+        Controllers::from_bits(self.controllers.load(Ordering::Relaxed))
     }
 
     /// Opens the cgroup of a sandbox that is there already.
     pub fn open(&self, name: &str) -> Result<Cgroup, CgroupError> {
         self.cgroup.open_child(name)
+    }
+
+    /// The same of one that goes on: those in it have the controllers from now on.
+    pub fn adopt(&self, name: &str) -> Result<Cgroup, CgroupError> {
+        let cgroup = self.open(name)?;
+        cgroup.hand_down(self.controllers());
+        Ok(cgroup)
     }
 
     /// Names of the sandboxes' cgroups that are there, such as a daemon before

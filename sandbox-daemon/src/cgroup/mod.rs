@@ -1,11 +1,13 @@
 //! Cgroups of sandboxes: a slice at the top of the cgroup2 hierarchy, in it a
 //! cgroup for every sandbox, in that one for every exec.
 
+mod controllers;
 mod group;
 mod hierarchy;
 
 use std::{io, path::PathBuf};
 
+pub use controllers::{Bounds, Controllers, missing as missing_controller};
 pub use group::Cgroup;
 pub use hierarchy::{Hierarchy, Membership, Slice};
 
@@ -83,6 +85,26 @@ pub enum CgroupError {
         /// Why.
         source: io::Error,
     },
+    /// A controller that a limit needs.
+    #[error(
+        "`{name}` cannot be limited here: cgroup2 has no such controller, {why}\n\nhint: {remedy}"
+    )]
+    NoController {
+        /// As cgroup2 has it.
+        name: &'static str,
+        /// Why not.
+        why: &'static str,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The kernel would not take a limit.
+    #[error("`{path}` cannot be set")]
+    Bound {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A cgroup could not be removed.
     #[error("cgroup `{path}` cannot be removed")]
     Remove {
@@ -97,7 +119,10 @@ impl CgroupError {
     /// Whether it failed because the cgroup has been removed.
     pub fn is_gone(&self) -> bool {
         match self {
-            Self::Read { source, .. } | Self::Open { source, .. } | Self::Kill { source, .. } => {
+            Self::Read { source, .. }
+            | Self::Open { source, .. }
+            | Self::Kill { source, .. }
+            | Self::Bound { source, .. } => {
                 source.kind() == io::ErrorKind::NotFound
                     || source.raw_os_error() == Some(libc::ENODEV)
             }

@@ -14,7 +14,7 @@ use super::{
     version::VERSION,
 };
 use crate::{
-    cgroup::{CgroupError, Hierarchy},
+    cgroup::{CgroupError, Controllers, Hierarchy, missing_controller},
     chain::Chain,
     escape::printable,
     kernel,
@@ -85,6 +85,13 @@ pub fn doctor(args: &DoctorArgs, host: &Host) -> Result<Exit, CliError> {
             Path::new("/sys/kernel/security/lsm").exists(),
         ),
         cgroup(Hierarchy::find(), &kernel),
+        controllers(
+            Hierarchy::find()
+                .ok()
+                .map_or_else(Controllers::default, |hierarchy| {
+                    Controllers::available(hierarchy.path())
+                }),
+        ),
         bpffs(root),
     ];
     checks.extend(programs(root));
@@ -226,6 +233,26 @@ fn cgroup(found: Result<Hierarchy, CgroupError>, release: &str) -> Check {
             Check::missing(NAME, message, hint.unwrap_or_default())
         }
     }
+}
+
+/// What `[limits]` of a policy needs; without `io` only less is told at the end.
+fn controllers(found: Controllers) -> Check {
+    const NAME: &str = "cgroup2 controllers for limits";
+    let present: Vec<&str> = found.present().collect();
+    let without: Vec<&str> = found.missing().collect();
+    if let Some(name) = without.iter().find(|name| **name != "io") {
+        let (why, remedy) = missing_controller(name);
+        let detail = format!("no {}: {why}", without.join(", "));
+        return Check::missing(NAME, detail, remedy);
+    }
+    let without = match without[..] {
+        [] => String::new(),
+        _ => format!(
+            "; without {}: what is read and written is not counted",
+            without.join(", ")
+        ),
+    };
+    Check::met(NAME, format!("{}{without}", present.join(", ")))
 }
 
 fn bpffs(root: bool) -> Check {
@@ -376,6 +403,30 @@ mod tests {
         let absent = |mounted| lockdown(Err(io::ErrorKind::NotFound.into()), true, mounted).state;
         assert_eq!(absent(true), State::Met);
         assert_eq!(absent(false), State::Missing);
+    }
+
+    #[test]
+    fn controllers_that_are_missing_are_named_with_what_is_there() {
+        let found = |list: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("cgroup.controllers"), list).unwrap();
+            controllers(Controllers::available(directory.path()))
+        };
+        let all = found("cpuset cpu io memory pids\n");
+        assert_eq!(
+            (all.state, all.detail.as_str()),
+            (State::Met, "memory, cpu, pids, io")
+        );
+        let countless = found("cpu memory pids\n");
+        assert_eq!(countless.state, State::Met);
+        assert!(countless.detail.contains("without io"), "{countless:?}");
+        let none = found("hugetlb\n");
+        assert_eq!(none.state, State::Missing);
+        assert!(
+            none.detail.starts_with("no memory, cpu, pids, io: "),
+            "{none:?}"
+        );
+        assert!(none.remedy.is_some());
     }
 
     #[test]

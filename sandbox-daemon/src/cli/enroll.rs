@@ -9,7 +9,7 @@ use super::{
     denials::{line, lost_line},
     error::{CliError, Exit},
     host::Host,
-    print, request, tell,
+    limits, print, request, tell,
 };
 use crate::{
     proto::{Ended, EnrollRequest, Enrolled, enroll_request, enroll_response::Response},
@@ -62,6 +62,11 @@ async fn follow(request: EnrollRequest, stay: bool, host: &Host) -> Result<Exit,
             }
             Some(Response::Lost(lost)) => tell(&format!("sandbox: {}\n", lost_line(&lost))),
             Some(Response::Ended(ended)) => {
+                tell(&limits::conclusion(
+                    ended.reason(),
+                    ended.limits,
+                    ended.usage,
+                ));
                 tell(&conclusion(&ended));
                 return Ok(Exit::Success);
             }

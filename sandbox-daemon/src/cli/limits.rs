@@ -7,7 +7,7 @@ use clap::Args;
 use super::error::Exit;
 use crate::{
     policy::Limits,
-    proto::{self, Exited, exited::Reason},
+    proto::{self, exited::Reason},
 };
 
 /// What a sandbox may take; each in place of the policy's.
@@ -78,16 +78,20 @@ pub(super) fn status(reason: Reason) -> Option<Exit> {
 
 /// What is said at the end, a line each: why it ended that did not end by itself,
 /// and what it was refused that it may not have understood.
-pub(super) fn conclusion(exited: &Exited) -> String {
-    let limits = exited.limits.unwrap_or_default();
-    let usage = exited.usage.unwrap_or_default();
+pub(super) fn conclusion(
+    reason: Reason,
+    limits: Option<proto::Limits>,
+    usage: Option<proto::Usage>,
+) -> String {
+    let limits = limits.unwrap_or_default();
+    let usage = usage.unwrap_or_default();
     let time = |time: Option<prost_types::Duration>, name: &str| match time
         .and_then(|it| Duration::try_from(it).ok())
     {
         Some(time) => format!("{name} of {} reached", Limits::show_time(time)),
         None => "its time was up".to_owned(),
     };
-    let cause = match exited.reason() {
+    let cause = match reason {
         Reason::Unspecified | Reason::Exited => None,
         Reason::Killed => Some("on request, through the daemon".to_owned()),
         Reason::Daemon => Some("the daemon stopped".to_owned()),
@@ -184,12 +188,7 @@ mod tests {
     }
 
     fn ended(reason: Reason, limits: proto::Limits, usage: proto::Usage) -> String {
-        conclusion(&Exited {
-            reason: reason.into(),
-            limits: Some(limits),
-            usage: Some(usage),
-            ..Exited::default()
-        })
+        conclusion(reason, Some(limits), Some(usage))
     }
 
     #[test]

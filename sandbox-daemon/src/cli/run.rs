@@ -42,6 +42,10 @@ const QUEUE: usize = 16;
 /// A request has to leave before the client stops itself.
 const BEFORE_STOP: Duration = Duration::from_millis(50);
 
+/// The daemon's reason to refuse the caller's own descriptors: what goes to them
+/// is not counted, and there is a limit on it.
+const NOT_COUNTED: &str = "OUTPUT_NOT_COUNTED";
+
 /// Runs the command and returns its status.
 pub fn run(args: &RunArgs, host: &Host) -> Result<Exit, CliError> {
     let mut sink = args.json.map(Sink::open).transpose()?;
@@ -81,7 +85,20 @@ fn attempt(args: &RunArgs, host: &Host, sink: Option<&mut Sink>) -> Result<Exit,
         let own_terminal = matches!(kind, Kind::Pty { .. });
         let mut signals = Signals::listen(caller.ignored_signals, own_terminal)
             .map_err(io_error("listen for signals"))?;
-        drive(host, start, kind, args.verbose, &mut signals, &mut report).await
+        let mut drive = async |start, kind| {
+            drive(host, start, kind, args.verbose, &mut signals, &mut report).await
+        };
+        match drive(start.clone(), kind).await {
+            // The policy limits it, which only the daemon knew.
+            Err(error) if kind == Kind::Inherit && error.reason() == NOT_COUNTED => {
+                let start = Start {
+                    stdio: Kind::Relay.proto().into(),
+                    ..start
+                };
+                drive(start, Kind::Relay).await
+            }
+            ended => ended,
+        }
     });
     // Not dropped: that would wait for a reader that does not read.
     runtime.shutdown_background();
@@ -263,7 +280,11 @@ impl Exchange<'_, '_> {
             sink.write(exited);
         }
         self.report.summary.settle(exited.lost);
-        tell(&limits::conclusion(exited));
+        tell(&limits::conclusion(
+            exited.reason(),
+            exited.limits,
+            exited.usage,
+        ));
         if let Some(exit) = limits::status(exited.reason()) {
             return exit;
         }

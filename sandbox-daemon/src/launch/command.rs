@@ -3,6 +3,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashSet,
     ffi::{CString, c_char},
     fs::{self, File},
     io::{self, Read as _, Write as _},
@@ -142,6 +143,38 @@ pub fn signal_group(cgroup: &Cgroup, group: i32, signal: i32) -> Result<(), Cgro
         if in_group && cgroup.pids()?.contains(&pid) {
             // One that ended in between needs no signal.
             drop(sys::pidfd_send_signal(pidfd, signal));
+        }
+    }
+    Ok(())
+}
+
+/// So many processes are held at a time while they are signalled.
+const AT_ONCE: usize = 256;
+
+/// New processes are looked for so often.
+const ROUNDS: usize = 8;
+
+/// Sends signals to every process of a cgroup, also to those that come while this
+/// goes on, unless they come for ever. Blocks.
+pub fn signal_all(cgroup: &Cgroup, signals: &[i32]) -> Result<(), CgroupError> {
+    let mut signalled = HashSet::new();
+    for _ in 0..ROUNDS {
+        let mut new = cgroup.pids()?;
+        new.retain(|pid| signalled.insert(*pid));
+        if new.is_empty() {
+            break;
+        }
+        for pids in new.chunks(AT_ONCE) {
+            let open = |pid: &u32| Some((*pid, sys::pidfd_open(*pid).ok()?));
+            let opened: Vec<_> = pids.iter().filter_map(open).collect();
+            // Still in the cgroup after the descriptor was opened: it is the one.
+            let inside: HashSet<u32> = cgroup.pids()?.into_iter().collect();
+            for (_, pidfd) in opened.iter().filter(|(pid, _)| inside.contains(pid)) {
+                for signal in signals {
+                    // One that ended in between needs no signal.
+                    drop(sys::pidfd_send_signal(pidfd, *signal));
+                }
+            }
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ use std::{io, path::PathBuf};
 
 pub use account::Account;
 pub use cache::{cache_dir, cache_environment, cache_path};
-pub use command::{Child, Command, signal_group};
+pub use command::{Child, Command, signal_all, signal_group};
 pub use enroll::{EnrollError, Enrolled, Enrollment, enroll};
 pub use identity::as_user;
 pub use inherited::Inherited;

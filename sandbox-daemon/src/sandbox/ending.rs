@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use tokio::task::JoinSet;
+
 use super::{Caller, Cause, Registry, Sandbox, SandboxError, registry::flatten, run::sleep_until};
 use crate::chain::Chain;
 
@@ -64,6 +66,14 @@ impl Registry {
             let now = Instant::now();
             let mut next = None;
             for sandbox in self.sandboxes() {
+                match sandbox.times_out() {
+                    Some(deadline) if deadline <= now => {
+                        self.time_out(sandbox);
+                        continue;
+                    }
+                    Some(deadline) => next = Some(next.unwrap_or(deadline).min(deadline)),
+                    None => {}
+                }
                 match sandbox.expires() {
                     Some(deadline) if deadline <= now => self.delete_idle(sandbox).await,
                     Some(deadline) => next = Some(next.unwrap_or(deadline).min(deadline)),
@@ -75,6 +85,24 @@ impl Registry {
                 () = sleep_until(next) => {}
             }
         }
+    }
+
+    /// Ends what runs in a sandbox whose time is up, and removes it.
+    fn time_out(self: &Arc<Self>, sandbox: Arc<Sandbox>) {
+        tracing::info!(sandbox = sandbox.id, "the time of a sandbox is up");
+        sandbox.lock().closing = true;
+        let registry = self.clone();
+        tokio::spawn(async move {
+            let mut ending = JoinSet::new();
+            for exec in sandbox.execs() {
+                ending.spawn(exec.terminate(Cause::SandboxTimeout));
+            }
+            ending.join_all().await;
+            let id = sandbox.id.clone();
+            if let Err(error) = registry.remove(sandbox, Cause::SandboxTimeout).await {
+                tracing::error!(sandbox = id, error = %Chain::of(&error), "cannot remove a sandbox");
+            }
+        });
     }
 
     async fn delete_idle(self: &Arc<Self>, sandbox: Arc<Sandbox>) {

@@ -9,17 +9,15 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target,
-    exec::Kind,
-    registry::flatten,
-    run::{loss_interval, tell},
+    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Target, exec::Kind,
+    registry::flatten, run::tell,
 };
 use crate::{
     chain::Chain,
     escape,
     events::{Item, Mounts, SharedMounts, Subscription},
     launch::{EnrollError, Enrolled, Enrollment, enroll},
-    policy::WorkspaceMode,
+    policy::{Limits, WorkspaceMode},
     sys::process_status,
 };
 
@@ -53,7 +51,14 @@ pub enum EnrollOutput {
     /// What it was refused.
     Item(Item),
     /// Last.
-    Ended(Ending),
+    Ended {
+        /// Its refusals, and what it took.
+        ending: Ending,
+        /// Why it was killed, if it was.
+        cause: Option<Cause>,
+        /// In force when it ended.
+        limits: Limits,
+    },
 }
 
 impl Registry {
@@ -160,6 +165,7 @@ struct Life {
 
 impl Life {
     async fn live(self) {
+        let timer = self.exec.keep_time();
         let enrolled = EnrollOutput::Enrolled {
             sandbox: self.exec.sandbox.id.clone(),
             exec: self.exec.id.clone(),
@@ -175,6 +181,7 @@ impl Life {
         });
         let telling = AbortOnDropHandle::new(tokio::spawn(telling));
         until_empty(&self.registry, &self.exec, &self.output).await;
+        drop(timer);
         let ending = self.exec.end(&self.registry).await;
         if self.one_shot {
             let sandbox = self.exec.sandbox.clone();
@@ -184,13 +191,17 @@ impl Life {
         }
         ended.cancel();
         let _ = telling.await;
-        let _ = self.output.send(EnrollOutput::Ended(ending)).await;
+        let ended = EnrollOutput::Ended {
+            ending,
+            cause: self.exec.cause(),
+            limits: self.exec.limits(),
+        };
+        let _ = self.output.send(ended).await;
     }
 }
 
 async fn until_empty(registry: &Registry, exec: &Exec, output: &mpsc::Sender<EnrollOutput>) {
-    let mut losses = loss_interval();
-    let empty = exec.cgroup().wait_empty();
+    let empty = exec.until_empty(registry);
     tokio::pin!(empty);
     let mut gone = false;
     loop {
@@ -207,7 +218,6 @@ async fn until_empty(registry: &Registry, exec: &Exec, output: &mpsc::Sender<Enr
                     tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot kill an exec");
                 }
             }
-            _ = losses.tick() => exec.tell_losses(registry),
         }
     }
 }

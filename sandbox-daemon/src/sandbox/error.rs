@@ -26,6 +26,9 @@ pub enum SandboxError {
     /// Its streams are another call's.
     #[error("exec `{0}` was not detached: its streams belong to the call that started it")]
     NotDetached(String),
+    /// Its output is not relayed, and so not counted.
+    #[error("the output is limited, and what goes to the caller's own descriptors is not counted")]
+    Uncounted,
     /// It is being deleted.
     #[error("sandbox `{0}` is being deleted")]
     Closing(String),

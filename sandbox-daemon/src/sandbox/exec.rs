@@ -4,21 +4,38 @@
 use std::{
     fs::File,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use sandbox_common::Counters;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Interval, MissedTickBehavior},
+};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{Enforcer, Registry, Sandbox, SandboxError, quota::Share, shelf::SavedExec};
+use super::{
+    Enforcer, Registry, Sandbox, SandboxError, Usage, quota::Share, shelf::SavedExec, usage,
+};
 use crate::{
-    cgroup::Cgroup,
+    cgroup::{Bounds, Cgroup, CgroupError},
     chain::Chain,
     events::{Filter, LossReason, Mounts, Owner, Scope, SharedMounts, Subscription},
+    launch::{ExitStatus, signal_all},
+    policy::Limits,
 };
+
+/// From SIGTERM to SIGKILL.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What was killed is gone at once, unless it cannot be.
+const STUCK_AFTER: Duration = Duration::from_secs(3);
+
+/// How often it is looked at while it runs.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long records that were emitted may take to arrive.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -43,13 +60,22 @@ pub struct Exec {
     cause: Mutex<Option<Cause>>,
     told: Mutex<Told>,
     ended: watch::Sender<Option<Ending>>,
+    /// Its own, of those that each exec has.
+    timeout: Option<Duration>,
+    output: Option<u64>,
+    /// What the sandbox's limit on processes had refused before.
+    refused_before: u64,
+    stuck: Stuck,
     _share: Share,
 }
 
 /// How a command came into a sandbox.
 pub(super) enum Kind {
     /// It was started there.
-    Run,
+    Run {
+        /// In place of that of the sandbox's limits.
+        timeout: Option<Duration>,
+    },
     /// It was moved there, with the mounts that it sees.
     Enrolled {
         /// See [`Exec::stays`].
@@ -76,6 +102,19 @@ pub enum Cause {
     SandboxTimeout,
 }
 
+impl Cause {
+    /// Whether this is why it ended so. What is told to end may do so as it likes;
+    /// what is killed may have ended by itself at the same time.
+    pub(super) fn explains(self, status: ExitStatus) -> bool {
+        match self {
+            Self::Timeout | Self::SandboxTimeout | Self::Output => true,
+            Self::Request | Self::Daemon | Self::Memory => {
+                status == ExitStatus::Signal(libc::SIGKILL)
+            }
+        }
+    }
+}
+
 /// What became of an exec's refusals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
@@ -83,6 +122,8 @@ pub struct Ending {
     pub denied: u64,
     /// Those without an event.
     pub lost: u64,
+    /// What it took.
+    pub usage: Usage,
 }
 
 /// What subscribers were told is lost.
@@ -158,15 +199,18 @@ impl Exec {
         kind: Kind,
         share: Share,
     ) -> Result<Arc<Self>, SandboxError> {
+        let limits = sandbox.limits();
+        bound_exec(&cgroup, &Limits::default(), &limits)?;
+        cgroup.die_together();
         registry.enforcer().watch_exec(cgroup.id())?;
         let owner = Owner {
             uid: sandbox.account.uid,
             sandbox: sandbox.id.clone(),
             exec: id.clone(),
         };
-        let (enrolled, stays, mounts) = match kind {
-            Kind::Run => (false, false, sandbox.mounts.clone()),
-            Kind::Enrolled { stays, mounts } => (true, stays, mounts),
+        let (enrolled, stays, mounts, timeout) = match kind {
+            Kind::Run { timeout } => (false, false, sandbox.mounts.clone(), timeout),
+            Kind::Enrolled { stays, mounts } => (true, stays, mounts, None),
         };
         let scope = Scope::new(owner, sandbox.rules.clone(), mounts);
         let exec = Arc::new(Self {
@@ -182,6 +226,10 @@ impl Exec {
             cause: Mutex::default(),
             told: Mutex::default(),
             ended: watch::Sender::new(None),
+            timeout: timeout.or(limits.timeout),
+            output: limits.output,
+            refused_before: limits.pids.map_or(0, |_| usage::refused(&sandbox.cgroup)),
+            stuck: Stuck::default(),
             _share: share,
         });
         let mut state = sandbox.lock();
@@ -194,6 +242,8 @@ impl Exec {
         state.execs.push(exec.clone());
         drop(state);
         registry.add_exec(&exec);
+        // An update that did not see this exec was seen by it.
+        exec.rebound(&limits, &sandbox.limits());
         Ok(exec)
     }
 
@@ -209,9 +259,103 @@ impl Exec {
 
     /// Kills what runs in it; the first cause is the one that is told.
     pub fn kill(&self, cause: Cause) -> Result<(), SandboxError> {
+        self.note(cause);
+        self.kill_all()
+    }
+
+    fn kill_all(&self) -> Result<(), SandboxError> {
+        self.stuck.killed();
+        match self.cgroup.kill() {
+            Err(error) if !error.is_gone() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&self, cause: Cause) {
         let mut first = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(cause);
-        Ok(self.cgroup.kill()?)
+    }
+
+    /// Tells what runs in it to end, and kills what has not after [`GRACE`].
+    pub(super) async fn terminate(self: Arc<Self>, cause: Cause) {
+        self.note(cause);
+        let exec = self.clone();
+        // What is stopped takes no signal until it goes on.
+        let signals = [libc::SIGTERM, libc::SIGCONT];
+        let signalled =
+            tokio::task::spawn_blocking(move || signal_all(&exec.cgroup, &signals)).await;
+        if let Ok(Err(error)) = signalled
+            && !error.is_gone()
+        {
+            tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot signal an exec");
+        }
+        if tokio::time::timeout(GRACE, self.ended()).await.is_err()
+            && let Err(error) = self.kill(cause)
+        {
+            tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot kill an exec");
+        }
+    }
+
+    /// Ends it when its time is up, unless this is dropped before; none: it has all
+    /// the time that it likes.
+    pub(super) fn keep_time(self: &Arc<Self>) -> Option<AbortOnDropHandle<()>> {
+        let passed = self.started.elapsed().unwrap_or_default();
+        let left = self.timeout?.saturating_sub(passed);
+        let exec = self.clone();
+        Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::time::sleep(left).await;
+            exec.terminate(Cause::Timeout).await;
+        })))
+    }
+
+    /// Time and resources that it may take.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            timeout: self.timeout,
+            output: self.output,
+            ..self.sandbox.limits()
+        }
+    }
+
+    /// Follows a change of the sandbox's limits, which hold without it.
+    pub(super) fn rebound(&self, from: &Limits, to: &Limits) {
+        match bound_exec(&self.cgroup, from, to) {
+            Err(error) if !error.is_gone() => {
+                tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot limit an exec");
+            }
+            _ => {}
+        }
+    }
+
+    /// What was killed and cannot end; changes while it is waited for.
+    pub(super) fn stuck(&self) -> watch::Receiver<Vec<u32>> {
+        self.stuck.told.subscribe()
+    }
+
+    /// Once a second: tells what was lost since the last time, and what cannot end.
+    pub(super) fn look(&self, registry: &Registry) {
+        self.tell_losses(registry);
+        if let Some(pids) = self.stuck.look(&self.cgroup) {
+            tracing::warn!(
+                exec = self.id,
+                sandbox = self.sandbox.id,
+                ?pids,
+                "waiting for processes that were killed and cannot end"
+            );
+        }
+    }
+
+    /// Returns once nothing runs in it.
+    pub(super) async fn until_empty(&self, registry: &Registry) -> Result<(), CgroupError> {
+        let mut moments = interval();
+        let empty = self.cgroup.wait_empty();
+        tokio::pin!(empty);
+        loop {
+            tokio::select! {
+                result = &mut empty => return result,
+                _ = moments.tick() => self.look(registry),
+            }
+        }
     }
 
     /// Why it was killed, if it was.
@@ -279,12 +423,13 @@ impl Exec {
     /// counted as lost, its cgroup is gone.
     pub(super) async fn end(&self, registry: &Registry) -> Ending {
         let emptied = async {
-            self.cgroup.kill()?;
-            self.cgroup.wait_empty().await
+            self.kill_all()?;
+            Ok::<_, SandboxError>(self.until_empty(registry).await?)
         };
         if let Err(error) = emptied.await {
             tracing::error!(exec = self.id, error = %Chain::of(&error), "cannot empty an exec's cgroup");
         }
+        let usage = self.usage();
         let recorded = registry.enforcer().counters(self.cgroup.id()).emitted;
         let missing = self.scope.drained(recorded, DRAIN).await;
         registry.egress().drain(self.sandbox.cgroup.id()).await;
@@ -301,6 +446,7 @@ impl Exec {
         let ending = Ending {
             denied: counters.denied,
             lost: counters.limited + counters.dropped + missing,
+            usage,
         };
         registry.enforcer().unwatch_exec(self.cgroup.id());
         let removed = async {
@@ -316,7 +462,7 @@ impl Exec {
         registry.remove_exec(&self.id, &counters);
         let mut state = self.sandbox.lock();
         state.execs.retain(|exec| exec.id != self.id);
-        state.idle_since = std::time::Instant::now();
+        state.idle_since = Instant::now();
         state.denied += ending.denied;
         state.lost += ending.lost;
         drop(state);
@@ -329,4 +475,70 @@ impl Exec {
         registry.idle_changed();
         ending
     }
+    /// What it took, now that nothing runs in it.
+    fn usage(&self) -> Usage {
+        if usage::out_of_memory(&self.cgroup) {
+            self.note(Cause::Memory);
+        }
+        let mut usage = Usage::of(&self.cgroup);
+        // Where the sandbox's own limit was reached and not the same one of this
+        // exec (Linux 6.11): those of others at the same time are among them.
+        if self.sandbox.limits().pids.is_some() {
+            let refused = usage::refused(&self.sandbox.cgroup);
+            usage.refused_forks += refused.saturating_sub(self.refused_before);
+        }
+        usage
+    }
+}
+
+/// Sets what the kernel holds each exec to by itself. The limit on processes is the
+/// sandbox's; an exec has the same one so that its cgroup counts what was refused.
+fn bound_exec(cgroup: &Cgroup, from: &Limits, to: &Limits) -> Result<(), CgroupError> {
+    let bounds = |limits: &Limits| Bounds {
+        pids: limits.pids,
+        ..Bounds::default()
+    };
+    cgroup.bound(&bounds(from), &bounds(to))
+}
+
+/// Processes that were killed and have not ended.
+struct Stuck {
+    since: OnceLock<Instant>,
+    told: watch::Sender<Vec<u32>>,
+}
+
+impl Stuck {
+    fn killed(&self) {
+        self.since.get_or_init(Instant::now);
+    }
+
+    /// Those that there are, if they are others than at the last time.
+    fn look(&self, cgroup: &Cgroup) -> Option<Vec<u32>> {
+        if self.since.get()?.elapsed() < STUCK_AFTER {
+            return None;
+        }
+        let mut pids = cgroup.pids().ok()?;
+        pids.sort_unstable();
+        if pids.is_empty() || *self.told.borrow() == pids {
+            return None;
+        }
+        self.told.send_replace(pids.clone());
+        Some(pids)
+    }
+}
+
+impl Default for Stuck {
+    fn default() -> Self {
+        Self {
+            since: OnceLock::new(),
+            told: watch::Sender::new(Vec::new()),
+        }
+    }
+}
+
+/// The moments to look at an exec.
+pub(super) fn interval() -> Interval {
+    let mut interval = tokio::time::interval(LOOK);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }

@@ -16,7 +16,7 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 
 use super::{
     Caller, Cause, Ending, Exec, Exited, Input, Output, OutputStream, Record, Registry, Sandbox,
-    SandboxError, Started, Usage,
+    SandboxError, Started,
     log::{Cursor, Log},
 };
 use crate::{launch::ExitStatus, policy::Limits};
@@ -321,11 +321,8 @@ impl Registry {
                     // That it panicked is in the log.
                     let _ = kept.await;
                 }
-                Output::Unkillable(pids) => {
-                    tracing::warn!(exec = job.exec, ?pids, "waiting for what cannot be killed");
-                }
-                // They are among the events.
-                Output::Item(_) => {}
+                // They are among the events, and in the daemon's log.
+                Output::Item(_) | Output::Unkillable(_) => {}
                 Output::Exited(exited) => ended = Some(exited),
             }
         }
@@ -359,7 +356,6 @@ fn lost() -> Exited {
         status: ExitStatus::Signal(9),
         cause: Some(Cause::Daemon),
         ending: Ending::default(),
-        usage: Usage::default(),
         limits: Limits::default(),
     }
 }

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::SystemTime,
 };
 
 use sandbox_common::Counters;
@@ -204,6 +205,7 @@ impl Registry {
                 cgroup,
                 generation: registry.next_generation(),
                 one_shot,
+                created: SystemTime::now(),
                 share,
             })?;
             litter.keep();
@@ -300,6 +302,8 @@ impl Registry {
             // A later daemon must not fall back to the policy before.
             registry.save(&sandbox)?;
             drop(updating);
+            // Its time may be another one.
+            registry.idle_changed();
             Ok(sandbox)
         });
         flatten(update.await)

@@ -9,20 +9,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{
-    sync::mpsc,
-    time::{Interval, MissedTickBehavior},
-};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Spec, Target, Usage, Variable,
-    exec::Kind,
+    Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Spec, Target, Variable,
+    exec::{Kind, interval},
     registry::flatten,
     spawn::spawn,
     stdio::End,
-    streams::{Feeder, Pumps, Streams},
+    streams::{Feeder, Meter, Pumps, Streams},
 };
 use crate::{
     chain::Chain,
@@ -31,9 +28,6 @@ use crate::{
     launch::{Child, ExitStatus, Size, foreground_group, signal_group},
     policy::Limits,
 };
-
-/// How often subscribers are told of losses while an exec runs.
-const TELL_LOSSES: Duration = Duration::from_secs(1);
 
 /// A command to run.
 #[derive(Clone, Debug)]
@@ -148,8 +142,6 @@ pub struct Exited {
     pub cause: Option<Cause>,
     /// Its refusals.
     pub ending: Ending,
-    /// What it took.
-    pub usage: Usage,
     /// In force when it ended.
     pub limits: Limits,
 }
@@ -222,7 +214,10 @@ impl Registry {
         output: mpsc::Sender<Output>,
     ) -> Result<Life, SandboxError> {
         let shown = spec.argv.iter().map(|it| escape::display(it)).collect();
-        let (exec, denials) = Exec::begin(self, sandbox, shown, Kind::Run)?;
+        let kind = Kind::Run {
+            timeout: spec.timeout,
+        };
+        let (exec, denials) = Exec::begin(self, sandbox, shown, kind)?;
         let (detach, no_stdin) = (spec.detach, spec.no_stdin);
         let deadline = spec.deadline.filter(|_| !detach);
         let beginning = exec.clone();
@@ -310,16 +305,20 @@ impl Life {
             input,
             output,
         } = self;
+        let timer = exec.keep_time();
         // Nobody receiving is noticed below.
         let _ = output.send(Output::Started(started)).await;
         let ended = CancellationToken::new();
-        let mut pumps = Pumps::start(&mut streams, &output, &ended);
+        let meter = Arc::new(Meter::new(&exec));
+        let mut pumps = Pumps::start(&mut streams, &output, &meter, &ended);
         let told = output.clone();
         let telling = tell(denials, ended.clone(), move |item| {
             let told = told.clone();
             async move { told.send(Output::Item(item)).await.is_ok() }
         });
         let telling = AbortOnDropHandle::new(tokio::spawn(telling));
+        let waiting = tell_stuck(exec.stuck(), output.clone(), ended.clone());
+        let waiting = AbortOnDropHandle::new(tokio::spawn(waiting));
         let (control, controls) = mpsc::channel(16);
         let feeder = Feeder::new(&mut streams, control);
         let feeding = AbortOnDropHandle::new(tokio::spawn(feeder.feed(input)));
@@ -332,8 +331,7 @@ impl Life {
             deadline,
         };
         let status = watch.until_exit(controls, &mut pumps).await;
-        drop((feeding, watch));
-        let cause = exec.cause().filter(|_| status == ExitStatus::Signal(9));
+        drop((feeding, watch, timer));
         let ending = exec.end(&registry).await;
         if one_shot {
             let removed = registry.remove(exec.sandbox.clone(), Cause::Request).await;
@@ -346,12 +344,12 @@ impl Life {
         ended.cancel();
         pumps.finish().await;
         let _ = telling.await;
+        let _ = waiting.await;
         let exited = Exited {
             status,
-            cause,
+            cause: exec.cause().filter(|cause| cause.explains(status)),
             ending,
-            usage: Usage::default(),
-            limits: exec.sandbox.limits(),
+            limits: exec.limits(),
         };
         let _ = output.send(Output::Exited(exited)).await;
     }
@@ -373,7 +371,7 @@ impl Watch<'_> {
         mut controls: mpsc::Receiver<Input>,
         pumps: &mut Pumps,
     ) -> ExitStatus {
-        let mut losses = loss_interval();
+        let mut moments = interval();
         let exit = self.child.wait();
         tokio::pin!(exit);
         let (mut gone, mut late) = (false, false);
@@ -392,7 +390,7 @@ impl Watch<'_> {
                     late = true;
                     self.kill(Cause::Timeout);
                 }
-                _ = losses.tick() => self.exec.tell_losses(self.registry),
+                _ = moments.tick() => self.exec.look(self.registry),
             }
         }
     }
@@ -437,11 +435,22 @@ impl Watch<'_> {
     }
 }
 
-/// The moments to tell subscribers of losses at.
-pub(super) fn loss_interval() -> Interval {
-    let mut interval = tokio::time::interval(TELL_LOSSES);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
+/// Says which processes were killed and cannot end, until all have ended.
+async fn tell_stuck(
+    mut stuck: watch::Receiver<Vec<u32>>,
+    output: mpsc::Sender<Output>,
+    ended: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = ended.cancelled() => return,
+            changed = stuck.changed() => if changed.is_err() { return },
+        }
+        let pids = stuck.borrow_and_update().clone();
+        if output.send(Output::Unkillable(pids)).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Hands on refusals until the exec has ended, and then those that are left.

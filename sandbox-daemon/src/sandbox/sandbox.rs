@@ -17,7 +17,8 @@ use super::{
     quota::Share,
 };
 use crate::{
-    cgroup::Cgroup,
+    cgroup::{Bounds, Cgroup},
+    chain::Chain,
     egress::{Egress, Identity},
     events::{Mounts, Rules, SharedMounts},
     kernel::Watch,
@@ -46,6 +47,8 @@ pub struct Sandbox {
     pub created: SystemTime,
     /// Whether it dies with its only exec.
     pub one_shot: bool,
+    /// The same as `created`, for a clock that nobody sets.
+    begun: Instant,
     pub(super) cgroup: Cgroup,
     pub(super) view: Held,
     pub(super) mounts: SharedMounts,
@@ -130,6 +133,7 @@ pub(super) struct Parts {
     pub(super) cgroup: Cgroup,
     pub(super) generation: u32,
     pub(super) one_shot: bool,
+    pub(super) created: SystemTime,
     pub(super) share: Share,
 }
 
@@ -146,6 +150,9 @@ impl Ground {
             .transpose()?;
         let source = parts.spec.policy.clone();
         let (policy, _) = self.resolve(&source, &account, workspace.as_deref())?;
+        // Before anything is made: this host may not have what they need.
+        let limits = parts.spec.limits.or(policy.limits);
+        parts.cgroup.bound(&Bounds::default(), &bounds(&limits))?;
         let cache = self.make_cache(&policy, &account, workspace.as_deref())?;
         let ephemeral = ephemeral(&parts.spec, &policy, workspace.as_deref())?;
         let view = View::new(ViewSpec {
@@ -178,7 +185,10 @@ impl Ground {
             spec: parts.spec,
             account,
             workspace,
-            created: SystemTime::now(),
+            created: parts.created,
+            begun: Instant::now()
+                .checked_sub(parts.created.elapsed().unwrap_or_default())
+                .unwrap_or_else(Instant::now),
             one_shot: parts.one_shot,
             cgroup: parts.cgroup,
             view: Held(Some(view)),
@@ -281,10 +291,21 @@ impl Ground {
             id: sandbox.id.clone(),
             uid: account.uid,
         };
-        let earlier = self.egress.put(id, &identity, &policy, generation)?;
+        let limits = sandbox.spec.limits.or(policy.limits);
+        let limits_before = sandbox.limits();
+        sandbox.bound(&limits_before, &limits)?;
+        let back = |_: &SandboxError| {
+            if let Err(error) = sandbox.bound(&limits, &limits_before) {
+                tracing::error!(sandbox = sandbox.id, error = %Chain::of(&error), "cannot set limits back");
+            }
+        };
+        let earlier = self.egress.put(id, &identity, &policy, generation);
+        let earlier = earlier.map_err(SandboxError::from).inspect_err(back)?;
         let applied = self.apply(id, &policy, &sandbox.view, generation, None);
         // All of a policy, or nothing of it.
-        let (applied, watches) = applied.inspect_err(|_| self.egress.restore(id, earlier))?;
+        let (applied, watches) = applied
+            .inspect_err(|_| self.egress.restore(id, earlier))
+            .inspect_err(back)?;
         let mut state = sandbox.lock();
         state.policy = Arc::new(InForce {
             policy,
@@ -293,6 +314,10 @@ impl Ground {
             cache,
         });
         state.applied = applied;
+        drop(state);
+        for exec in sandbox.execs() {
+            exec.rebound(&limits_before, &limits);
+        }
         Ok(watches)
     }
 
@@ -366,6 +391,26 @@ impl Sandbox {
         self.spec.limits.or(self.policy().policy.limits)
     }
 
+    /// Changes what the kernel holds it to: all of it or nothing.
+    fn bound(&self, from: &Limits, to: &Limits) -> Result<(), SandboxError> {
+        let (from, to) = (bounds(from), bounds(to));
+        let changed = self.cgroup.bound(&from, &to);
+        if changed.is_err()
+            && let Err(error) = self.cgroup.bound(&to, &from)
+        {
+            // What could not be set was not changed either.
+            tracing::debug!(sandbox = self.id, error = %Chain::of(&error), "cannot set a limit back");
+        }
+        Ok(changed?)
+    }
+
+    /// When its time is up; none: never, or it is being removed.
+    pub(super) fn times_out(&self) -> Option<Instant> {
+        let timeout = self.limits().sandbox_timeout?;
+        let closing = self.lock().closing;
+        (!closing).then(|| self.begun + timeout)
+    }
+
     /// What becomes of what it writes to its workspace. It is decided when the
     /// sandbox is made.
     pub fn workspace_mode(&self) -> WorkspaceMode {
@@ -414,6 +459,14 @@ impl Sandbox {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bounds(limits: &Limits) -> Bounds {
+    Bounds {
+        memory: limits.memory,
+        cpu_millis: limits.cpu_millis,
+        pids: limits.pids,
     }
 }
 

@@ -24,6 +24,8 @@ struct Saved {
     /// In force, where it was updated since.
     policy: PolicySource,
     one_shot: bool,
+    #[serde(default = "SystemTime::now")]
+    created: SystemTime,
     execs: Vec<SavedExec>,
 }
 
@@ -63,6 +65,7 @@ impl Shelf {
             uid: sandbox.account.uid,
             policy: sandbox.policy().source.clone(),
             one_shot: sandbox.one_shot,
+            created: sandbox.created,
             execs: staying.iter().map(|exec| exec.saved()).collect(),
         };
         DirBuilder::new()
@@ -146,7 +149,7 @@ impl Registry {
         let Some(mut saved) = saved else {
             return Ok(false);
         };
-        let cgroup = self.slice().open(id)?;
+        let cgroup = self.slice().adopt(id)?;
         saved.execs.retain(|exec| {
             let there = cgroup.open_child(&exec.id);
             there.is_ok_and(|there| there.populated().unwrap_or(false))
@@ -165,6 +168,7 @@ impl Registry {
             cgroup,
             generation: self.next_generation(),
             one_shot: saved.one_shot,
+            created: saved.created,
             share,
         };
         let registry = self.clone();
@@ -194,9 +198,11 @@ async fn end_others(cgroup: &Cgroup, stay: &[SavedExec]) -> Result<(), SandboxEr
 
 /// The life of an exec whose call ended with an earlier daemon.
 async fn outlive(registry: Arc<Registry>, exec: Arc<Exec>) {
-    if let Err(error) = exec.cgroup().wait_empty().await {
+    let timer = exec.keep_time();
+    if let Err(error) = exec.until_empty(&registry).await {
         tracing::error!(exec = exec.id, error = %Chain::of(&error), "cannot wait for enrolled processes");
     }
+    drop(timer);
     exec.end(&registry).await;
     if exec.sandbox.one_shot
         && let Err(error) = registry.remove(exec.sandbox.clone(), Cause::Request).await

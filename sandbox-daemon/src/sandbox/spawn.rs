@@ -46,6 +46,9 @@ pub(super) fn spawn(
         policy_name: &policy.policy.name,
     }
     .compose()?;
+    if matches!(spec.stdio, Stdio::Inherit { .. }) && exec.limits().output.is_some() {
+        return Err(SandboxError::Uncounted);
+    }
     let (streams, theirs) = Streams::open(caller, &account, &sandbox.view, spec.stdio)?;
     for stream in [&theirs.stdin, &theirs.stdout, &theirs.stderr] {
         enforcer.lend(sandbox.cgroup.id(), stream.as_fd())?;

@@ -1,7 +1,15 @@
 //! The standard streams of a running command: opened, pumped to the caller
 //! and fed by it.
 
-use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use nix::unistd::fchown;
@@ -12,8 +20,11 @@ use tokio::{
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Caller, Input, Output, OutputStream, SandboxError, Stdio, stdio::End};
-use crate::launch::{Account, View, open_pty};
+use super::{Caller, Cause, Exec, Input, Output, OutputStream, SandboxError, Stdio, stdio::End};
+use crate::{
+    chain::Chain,
+    launch::{Account, View, open_pty},
+};
 
 /// What a caller may send to a stdin that nobody reads before a signal behind
 /// it is held up too.
@@ -131,6 +142,41 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> SandboxError {
     move |source| SandboxError::Step { what, source }
 }
 
+/// Counts what an exec writes, and ends it once that is more than it may.
+pub(super) struct Meter {
+    exec: Arc<Exec>,
+    left: Option<AtomicU64>,
+}
+
+impl Meter {
+    pub(super) fn new(exec: &Arc<Exec>) -> Self {
+        Self {
+            exec: exec.clone(),
+            left: exec.limits().output.map(AtomicU64::new),
+        }
+    }
+
+    /// What of these bytes may be carried on, and whether more may be.
+    fn take(&self, bytes: Bytes) -> (Bytes, bool) {
+        let Some(left) = &self.left else {
+            return (bytes, true);
+        };
+        let size = bytes.len() as u64;
+        let take = |left: u64| Some(left.saturating_sub(size));
+        let had = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let had = had.unwrap_or_default();
+        if size <= had {
+            return (bytes, true);
+        }
+        if let Err(error) = self.exec.kill(Cause::Output) {
+            tracing::error!(exec = self.exec.id, error = %Chain::of(&error), "cannot kill an exec");
+        }
+        // It is less than there are.
+        let kept = usize::try_from(had).unwrap_or(bytes.len());
+        (bytes.slice(..kept), false)
+    }
+}
+
 /// What carries a command's output to its caller.
 pub(super) struct Pumps {
     stdout: Option<AbortOnDropHandle<()>>,
@@ -144,13 +190,21 @@ impl Pumps {
     pub(super) fn start(
         streams: &mut Streams,
         output: &mpsc::Sender<Output>,
+        meter: &Arc<Meter>,
         ended: &CancellationToken,
     ) -> Self {
         let pump = |end: Option<End>, stream| {
-            let (output, ended) = (output.clone(), ended.clone());
+            let (output, meter, ended) = (output.clone(), meter.clone(), ended.clone());
             let carry = end?.pump(ended, move |bytes| {
                 let output = output.clone();
-                async move { output.send(Output::Bytes(stream, bytes)).await.is_ok() }
+                let (bytes, more) = meter.take(bytes);
+                async move {
+                    if bytes.is_empty() {
+                        return more;
+                    }
+                    let sent = output.send(Output::Bytes(stream, bytes)).await.is_ok();
+                    sent && more
+                }
             });
             Some(AbortOnDropHandle::new(tokio::spawn(carry)))
         };

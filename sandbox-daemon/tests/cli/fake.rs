@@ -164,8 +164,26 @@ async fn play(
             exit(&to, exited::Status::Code(0)).await;
         }
         "signal" => exit(&to, exited::Status::Signal(number)).await,
+        // Ends for this reason, with limits and what it took.
+        "reached" => {
+            let exited = proto::Exited {
+                status: Some(exited::Status::Code(0)),
+                reason: i32::try_from(number).unwrap(),
+                limits: start.sandbox.and_then(|it| match it {
+                    proto::start::Sandbox::Inline(spec) => spec.limits,
+                    proto::start::Sandbox::SandboxId(_) => None,
+                }),
+                usage: Some(proto::Usage {
+                    peak_memory: Some(64 << 20),
+                    refused_forks: 12,
+                    ..proto::Usage::default()
+                }),
+                ..proto::Exited::default()
+            };
+            answer(&to, Answer::Exited(exited)).await;
+        }
         // Says what it was asked for.
-        "show" => {
+        "show" | "counted" => {
             let kind = Stdio::try_from(start.stdio).unwrap();
             let size = start.window_size.unwrap_or_default();
             let text = format!(
@@ -238,6 +256,10 @@ impl Sandboxes for Service {
             "missing" => return Err(reason(Code::NotFound, "COMMAND_NOT_FOUND")),
             "text-file" => return Err(reason(Code::FailedPrecondition, "NOT_EXECUTABLE")),
             "wrong-policy" => return Err(policy_invalid()),
+            // As under a policy that limits the output.
+            "counted" if start.stdio == i32::from(Stdio::Inherit) => {
+                return Err(reason(Code::FailedPrecondition, "OUTPUT_NOT_COUNTED"));
+            }
             _ => {}
         }
         let (to, answers) = mpsc::channel(4);
@@ -282,7 +304,10 @@ impl Sandboxes for Service {
         }));
         if !request.stay {
             tell(Told::Denial(denial(b"/x", "/x")));
-            tell(Told::Ended(proto::Ended { denied: 1, lost: 0 }));
+            tell(Told::Ended(proto::Ended {
+                denied: 1,
+                ..proto::Ended::default()
+            }));
         }
         Ok(Response::new(ReceiverStream::new(answers)))
     }

@@ -15,6 +15,7 @@ use nix::{
     },
     unistd::Pid,
 };
+use sandbox_daemon::proto::exited;
 use serde_json::{Value, json};
 
 use super::{code, fake::Fake, stderr, stdout};
@@ -77,6 +78,68 @@ fn a_signal_is_128_and_its_number() {
     let fake = Fake::start();
     assert_eq!(code(&fake.context.output(&["run", "signal", "9"])), 137);
     assert_eq!(code(&fake.context.output(&["run", "signal", "15"])), 143);
+}
+
+#[test]
+fn a_limit_that_was_reached_has_its_status_and_its_line() {
+    let fake = Fake::start();
+    for (reason, status, line) in [
+        (exited::Reason::Timeout, 124, "timeout of 10 s reached"),
+        (
+            exited::Reason::SandboxTimeout,
+            124,
+            "sandbox timeout of 2 h reached",
+        ),
+        (
+            exited::Reason::Memory,
+            137,
+            "memory limit 64 MiB reached (peak 64 MiB)",
+        ),
+        (exited::Reason::Output, 137, "output limit 1 MiB reached"),
+    ] {
+        let reason = (reason as i32).to_string();
+        let output = fake.context.output(&[
+            "run",
+            "--timeout",
+            "10s",
+            "--sandbox-timeout=2h",
+            "-m64m",
+            "--pids-limit=5",
+            "--output-limit=1MiB",
+            "reached",
+            &reason,
+        ]);
+        assert_eq!(code(&output), status);
+        assert_eq!(
+            stderr(&output),
+            format!(
+                "sandbox: killed: {line}\n\
+                 sandbox: 12 processes were not started: the limit of 5 (pids) was reached\n"
+            )
+        );
+    }
+    let output = fake.context.output(&["run", "-m", "1x", "true"]);
+    assert_eq!(code(&output), 125);
+    assert!(
+        stderr(&output).contains("unknown unit `x` of a size"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn what_is_to_be_counted_is_relayed() {
+    let fake = Fake::start();
+    for (arguments, kind) in [
+        (["run", "show"].as_slice(), "Inherit"),
+        (&["run", "--output-limit", "1MiB", "show"], "Relay"),
+        // Which the daemon says where it is the policy's.
+        (&["run", "counted"], "Relay"),
+    ] {
+        let output = fake.context.output(arguments);
+        assert_eq!(stdout(&output), format!("{kind} apart=false 0x0\n"));
+        assert_eq!(code(&output), 0);
+    }
 }
 
 #[test]

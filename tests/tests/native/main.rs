@@ -13,6 +13,7 @@ mod enroll;
 mod ephemeral;
 mod jobs;
 mod launch;
+mod limits;
 mod peer;
 mod run;
 mod secrets;
