@@ -15,6 +15,7 @@ mod coverage;
 mod demo;
 mod disk;
 mod enroll;
+mod ephemeral;
 mod events;
 mod expect;
 mod files;
@@ -77,6 +78,7 @@ fn run() -> ExitCode {
     arguments.test_threads = Some(1);
     let trials = [
         files::trials(),
+        ephemeral::trials(),
         network::trials(),
         scope::trials(),
         policies::trials(),

@@ -11,7 +11,7 @@ use nix::{
     errno::Errno,
     mount::{MntFlags, umount2},
 };
-use sandbox_daemon::proto::{Right, Start};
+use sandbox_daemon::proto::{Right, SandboxSpec, Start, WorkspaceMode};
 
 use crate::{
     client,
@@ -28,6 +28,8 @@ crate::trials![
     a_workspace_on_overlayfs_has_its_walls,
     a_workspace_on_a_bind_mount_has_its_walls,
     a_workspace_on_fuse_has_its_walls,
+    an_ephemeral_workspace_has_its_walls,
+    an_ephemeral_workspace_on_an_overlay_has_its_walls,
     a_denied_name_of_vfat_is_denied_in_any_case,
     a_directory_keeps_what_rules_know_it_by,
     a_denied_directory_is_not_seen_through_an_overlay,
@@ -112,14 +114,23 @@ const LINKLESS: [&str; 2] = ["vfat", "fuse"];
 
 /// Attacks, and works, in a workspace; the second time with nothing in memory.
 async fn walls(kind: &str, lay: impl Fn(u32) -> Box<dyn std::any::Any>) {
+    walls_of(kind, WorkspaceMode::Direct, lay).await;
+}
+
+/// The same on the workspace of a mode: of an ephemeral one nothing is left.
+async fn walls_of(kind: &str, mode: WorkspaceMode, lay: impl Fn(u32) -> Box<dyn std::any::Any>) {
     for uid in [DEV, ROOT] {
         if Path::new(GROUND).exists() {
             fs::remove_dir_all(GROUND).unwrap();
         }
         fs::create_dir_all(GROUND).unwrap();
         let mounted = lay(uid);
+        let before = host::snapshot(WORK);
         let mut client = client::root().await;
-        let spec = client::spec(uid, client::policy(POLICY), WORK);
+        let spec = SandboxSpec {
+            workspace_mode: mode.into(),
+            ..client::spec(uid, client::policy(POLICY), WORK)
+        };
         let sandbox = client::create(&mut client, spec).await.id;
         for round in ["one", "two"] {
             let refused: [(&[&str], &str); 12] = [
@@ -186,6 +197,8 @@ async fn walls(kind: &str, lay: impl Fn(u32) -> Box<dyn std::any::Any>) {
             forget();
         }
         client::delete(&mut client, &sandbox).await;
+        let kept = host::snapshot(WORK) == before;
+        assert_eq!(kept, mode == WorkspaceMode::Ephemeral, "{kind}, {uid}");
         for step in [
             ["read", "secret"],
             ["read", "closed/file"],
@@ -274,6 +287,24 @@ async fn a_workspace_on_fuse_has_its_walls() {
         let real = format!("{GROUND}/real");
         fill(Path::new(&real), uid);
         Box::new(Mounted::new(&["bindfs", &real], WORK))
+    })
+    .await;
+}
+
+async fn an_ephemeral_workspace_has_its_walls() {
+    for kind in ["ext4", "btrfs"] {
+        walls_of(kind, WorkspaceMode::Ephemeral, |uid| {
+            Box::new(disk(kind, "loop", uid))
+        })
+        .await;
+    }
+}
+
+async fn an_ephemeral_workspace_on_an_overlay_has_its_walls() {
+    walls_of("overlay", WorkspaceMode::Ephemeral, |uid| {
+        let lower = format!("{GROUND}/lower");
+        fill(Path::new(&lower), uid);
+        Box::new(overlay(uid, &lower, WORK))
     })
     .await;
 }

@@ -1,0 +1,206 @@
+//! Ephemeral workspaces: the real tree is reached by no way, whatever else shows
+//! it, and what git and editors run later is the sandbox's own inside.
+
+use std::{fs, path::Path, process::Command};
+
+use nix::mount::{MntFlags, umount2};
+use sandbox_daemon::proto::{SandboxSpec, Start, WorkspaceMode};
+
+use crate::{
+    client, disk,
+    host::{self, DEV, ROOT},
+};
+
+crate::trials![
+    the_real_files_are_not_written_through_another_mount,
+    what_is_denied_elsewhere_is_denied_in_the_overlay,
+    git_works_in_it_and_the_repository_stays_as_it_was,
+    a_process_that_runs_cannot_be_enrolled_in_it,
+];
+
+const GROUND: &str = "/srv/ephemeral";
+const WORK: &str = "/srv/ephemeral/tree/work";
+/// Another way to the directory above the workspace, and one to a part of it.
+const ABOVE: &str = "/srv/ephemeral/above";
+const PART: &str = "/srv/ephemeral/part";
+
+const POLICY: &str = r#"
+version = 1
+name = "ephemeral"
+
+[files]
+read = ["/", "${workspace}/readonly"]
+write = ["${workspace}", "${tmp}", "/srv/ephemeral/above", "/srv/ephemeral/part"]
+deny = ["${workspace}/secret", "${workspace}/gone", "**/*.pem", "/srv/ephemeral/part/closed"]
+
+[network]
+mode = "none"
+"#;
+
+/// Mounts of the host's own, until they are dropped.
+struct Binds;
+
+impl Binds {
+    fn make() -> Self {
+        for (what, at) in [
+            ("/srv/ephemeral/tree", ABOVE),
+            (&format!("{WORK}/part"), PART),
+        ] {
+            fs::create_dir_all(at).unwrap();
+            disk::run(Command::new("mount").args(["--bind", what, at]));
+        }
+        Self
+    }
+}
+
+impl Drop for Binds {
+    fn drop(&mut self) {
+        for at in [ABOVE, PART] {
+            let _ = umount2(at, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+fn fill(uid: u32) {
+    if Path::new(GROUND).exists() {
+        fs::remove_dir_all(GROUND).unwrap();
+    }
+    for file in [
+        "secret",
+        "file",
+        "readonly/file",
+        "key.pem",
+        "part/file",
+        "part/closed/file",
+    ] {
+        let path = Path::new(WORK).join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("content of {file}\n")).unwrap();
+    }
+    let owner = format!("{uid}:{uid}");
+    host::output(ROOT, &["chown", "-R", &owner, GROUND]);
+}
+
+fn spec(uid: u32, mode: WorkspaceMode) -> SandboxSpec {
+    SandboxSpec {
+        workspace_mode: mode.into(),
+        ..client::spec(uid, client::policy(POLICY), WORK)
+    }
+}
+
+async fn answers(uid: u32, mode: WorkspaceMode, steps: &[&[&str]]) -> (Vec<String>, u64) {
+    let start = Start {
+        cwd: GROUND.into(),
+        ..client::start(spec(uid, mode), &client::attacker(steps))
+    };
+    let ran = client::run(&mut client::root().await, start).await;
+    (ran.lines(), ran.exited.denied)
+}
+
+async fn the_real_files_are_not_written_through_another_mount() {
+    let steps: [(&[&str], &str); 10] = [
+        // In the overlay.
+        (&["append", "tree/work/file"], "ok"),
+        (&["append", "tree/work/part/file"], "ok"),
+        // The real ones.
+        (&["append", "above/work/file"], "EACCES"),
+        (&["open", "above/work/made", "creat"], "EACCES"),
+        (&["unlink", "above/work/part/file"], "EACCES"),
+        (&["append", "part/file"], "EACCES"),
+        (&["open", "part/made", "creat"], "EACCES"),
+        (&["read", "above/work/secret"], "ENOENT"),
+        (&["open", "above/work/gone", "creat"], "EACCES"),
+        (&["read", "above/work/key.pem"], "ENOENT"),
+    ];
+    let all: Vec<&[&str]> = steps.iter().map(|(step, _)| *step).collect();
+    for uid in [DEV, ROOT] {
+        fill(uid);
+        let binds = Binds::make();
+        let before = host::snapshot(WORK);
+        let (answers, denied) = answers(uid, WorkspaceMode::Ephemeral, &all).await;
+        let expected: Vec<_> = steps.iter().map(|(_, answer)| *answer).collect();
+        assert_eq!(answers, expected, "{uid}");
+        assert_eq!(denied, 8, "{uid}");
+        assert_eq!(host::snapshot(WORK), before, "{uid}");
+        // The control: where the workspace is worked in directly, what is granted
+        // is written by either way.
+        let direct: Vec<&[&str]> = all[..7].to_vec();
+        let (answers, _) = self::answers(uid, WorkspaceMode::Direct, &direct).await;
+        assert!(
+            answers.iter().all(|answer| answer == "ok"),
+            "{uid}: {answers:?}"
+        );
+        drop(binds);
+    }
+}
+
+async fn what_is_denied_elsewhere_is_denied_in_the_overlay() {
+    fill(DEV);
+    let binds = Binds::make();
+    let steps: [&[&str]; 3] = [
+        &["read", "part/closed/file"],
+        &["read", "tree/work/part/closed/file"],
+        &["append", "tree/work/part/closed/file"],
+    ];
+    let (answers, _) = answers(DEV, WorkspaceMode::Ephemeral, &steps).await;
+    assert_eq!(answers, ["ENOENT", "ENOENT", "ENOENT"]);
+    for step in steps {
+        assert!(
+            host::attack(DEV, GROUND, step).starts_with("ok"),
+            "{step:?}"
+        );
+    }
+    drop(binds);
+}
+
+async fn git_works_in_it_and_the_repository_stays_as_it_was() {
+    fill(DEV);
+    let git = |arguments: &[&str]| {
+        let argv = [&["git", "-C", WORK], arguments].concat();
+        host::output(DEV, &argv)
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "first"]);
+    let before = host::snapshot(WORK);
+    let script = "set -e; git config user.name agent; git mv part moved; echo more >> file; \
+        git commit -qam second; printf '#!/bin/sh\n' > .git/hooks/post-checkout; \
+        git log --format=%an:%s | head -1; git status --short";
+    let spec = SandboxSpec {
+        workspace_mode: WorkspaceMode::Ephemeral.into(),
+        ..client::spec(DEV, client::named("default"), WORK)
+    };
+    let start = client::start(spec.clone(), &["sh", "-c", script]);
+    let ran = client::run(&mut client::root().await, start).await;
+    assert_eq!(ran.lines(), ["agent:second"], "{ran:?}");
+    assert_eq!(host::snapshot(WORK), before);
+    // The control: directly, git's settings may not be written.
+    let direct = SandboxSpec {
+        workspace_mode: WorkspaceMode::Direct.into(),
+        ..spec
+    };
+    let start = client::start(direct, &["git", "config", "user.name", "agent"]);
+    let ran = client::run(&mut client::root().await, start).await;
+    assert_eq!(ran.exited.denied, 1, "{ran:?}");
+}
+
+async fn a_process_that_runs_cannot_be_enrolled_in_it() {
+    fill(DEV);
+    let mut process = host::command(DEV, &["sleep", "600"]).spawn().unwrap();
+    let request = |mode| sandbox_daemon::proto::EnrollRequest {
+        sandbox: Some(sandbox_daemon::proto::enroll_request::Sandbox::Inline(
+            spec(DEV, mode),
+        )),
+        pid: process.id(),
+        ..Default::default()
+    };
+    let mut client = client::root().await;
+    let refused = client.enroll(request(WorkspaceMode::Ephemeral)).await;
+    let refused = refused.map(drop).unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused:?}");
+    assert!(refused.message().contains("ephemeral"), "{refused:?}");
+    assert!(host::sandboxes().is_empty());
+    let enrolled = client.enroll(request(WorkspaceMode::Direct)).await;
+    drop(enrolled.unwrap());
+    process.wait().unwrap();
+}
