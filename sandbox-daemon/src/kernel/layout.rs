@@ -40,6 +40,8 @@ const MEMBERS: &[(&str, &str, &str, u32)] = &[
     ("USER_NAMESPACE__LEVEL", "user_namespace", "level", 4),
     ("KERN_IPC_PERM__ID", "kern_ipc_perm", "id", 4),
     ("CRED__CAP_EFFECTIVE", "cred", "cap_effective", 8),
+    ("CRED__CAP_BSET", "cred", "cap_bset", 8),
+    ("CRED__UID", "cred", "uid", 4),
     ("TASK_STRUCT__MM", "task_struct", "mm", 8),
     ("MM_STRUCT__EXE_FILE", "mm_struct", "exe_file", 8),
     ("TASK_STRUCT__TGID", "task_struct", "tgid", 4),

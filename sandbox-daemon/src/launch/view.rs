@@ -175,14 +175,16 @@ fn set_up(spec: &ViewSpec) -> Result<(Vec<PathBuf>, Option<Layers>), LaunchError
     } else {
         Vec::new()
     };
-    let layers = spec.ephemeral.as_ref();
-    let layers = layers
-        .map(|ephemeral| overlay::lay(&spec.account, ephemeral))
-        .transpose()?;
     give_up_privileges().map_err(|source| LaunchError::Namespace {
         step: "give up what no command may have",
         source,
     })?;
+    // After that: the overlay borrows these credentials, by which the walls know
+    // it (see `sandbox-ebpf/src/files/overlay.rs`).
+    let layers = spec.ephemeral.as_ref();
+    let layers = layers
+        .map(|ephemeral| overlay::lay(&spec.account, ephemeral))
+        .transpose()?;
     Ok((private, layers))
 }
 

@@ -12,14 +12,22 @@ use crate::{layout::probe, verdict::Reason};
 #[inline(always)]
 pub fn lets_through(reason: &Reason) -> bool {
     let denied = reason.rule != builtin::NONE && reason.rule < builtin::TOO_DEEP;
+    let lent = borrows();
     if denied && matches!(reason.right, Right::Read) {
-        return false;
+        // What is denied is denied on the daemon's overlay, too.
+        return lent == DAEMON;
     }
-    borrows() != 0
+    lent != 0
 }
 
+/// The daemon's own overlays borrow the credentials of a thread that has given up
+/// what its programs could do, and can do everything itself: no program is so, and
+/// no other thread of root's.
+const DAEMON: u64 = 2;
+
 /// Whether the kernel works with credentials for the current process that can do
-/// more than its own. No process gets there by itself.
+/// more than its own, and whether they are the daemon's: 0, 1, or [`DAEMON`]. No
+/// process gets there by itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn borrows() -> u64 {
@@ -29,5 +37,11 @@ pub extern "C" fn borrows() -> u64 {
     if borrowed == own {
         return 0;
     }
-    u64::from(probe::capabilities(borrowed) & !probe::capabilities(own) != 0)
+    if probe::capabilities(borrowed) & !probe::capabilities(own) == 0 {
+        return 0;
+    }
+    if probe::bounding_set(borrowed) == 0 && probe::uid(borrowed) == 0 {
+        return DAEMON;
+    }
+    1
 }
