@@ -534,6 +534,7 @@ fn exec(exec: &Exec) -> proto::Exec {
         enrolled: exec.enrolled,
         detached: false,
         exited: None,
+        terminal: false,
     }
 }
 
@@ -546,6 +547,7 @@ fn detached(job: &Job) -> proto::Exec {
         enrolled: false,
         detached: true,
         exited: job.exited().map(|it| exited(&it)),
+        terminal: job.terminal,
     }
 }
 

@@ -16,9 +16,15 @@ fn main() -> ExitCode {
     let exit = cli::parse(std::env::args_os()).map_or_else(
         |exit| exit,
         |cli| {
-            let is_run = matches!(cli.command, Command::Run(_));
+            let is_commands = cli.command.has_commands_status();
             let result = match &cli.command {
                 Command::Run(args) => cli::run::run(args, &cli.host),
+                Command::Create(args) => cli::lasting::create(args, &cli.host),
+                Command::Exec(args) => cli::lasting::exec(args, &cli.host),
+                Command::Rm(args) => cli::lasting::rm(args, &cli.host),
+                Command::Attach(args) => cli::attach::attach(args, &cli.host),
+                Command::Logs(args) => cli::logs::logs(args, &cli.host),
+                Command::Wait(args) => cli::wait::wait(args, &cli.host),
                 Command::Enroll(args) => cli::enroll::enroll(args, &cli.host),
                 Command::Events(args) => cli::events::events(args, &cli.host),
                 Command::Ps(args) => cli::ps::ps(args, &cli.host),
@@ -31,7 +37,7 @@ fn main() -> ExitCode {
             };
             result.unwrap_or_else(|error| {
                 cli::tell(&error.render());
-                if is_run {
+                if is_commands {
                     error.run_exit()
                 } else {
                     error.exit()

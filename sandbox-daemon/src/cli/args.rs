@@ -1,9 +1,15 @@
 //! The command line, as clap sees it.
 
+mod jobs;
+
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::jobs::{
+    AttachArgs, CommandArgs, CreateArgs, DetachArgs, ExecArgs, LastingArgs, LogsArgs, RmArgs,
+    WaitArgs,
+};
 use super::{host::Host, limits::LimitArgs};
 
 /// Draw a boundary around what AI agents run.
@@ -17,6 +23,7 @@ use super::{host::Host, limits::LimitArgs};
 Examples:
   sandbox run -- npm test                  run a command with the policy `default`
   sandbox run --policy strict -- make      ... with another one
+  sandbox run -d -- npm run dev            leave it running; see `logs` and `attach`
   sandbox events --follow                  watch what is refused
   sandbox doctor                           see whether this host can enforce it"
 )]
@@ -42,6 +49,18 @@ pub struct Cli {
 pub enum Command {
     /// Run a command in a sandbox of its own.
     Run(RunArgs),
+    /// Make a sandbox to run commands in.
+    Create(CreateArgs),
+    /// Run a command in a sandbox that is there.
+    Exec(ExecArgs),
+    /// Remove sandboxes with all that runs in them.
+    Rm(RmArgs),
+    /// Connect to a command that was detached.
+    Attach(AttachArgs),
+    /// Show what a detached command has written.
+    Logs(LogsArgs),
+    /// Wait for the end of a detached command.
+    Wait(WaitArgs),
     /// Move a running process and its descendants into a sandbox.
     Enroll(EnrollArgs),
     /// Show what was refused, and where credentials went.
@@ -62,6 +81,16 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show the versions of client and daemon.
     Version(VersionArgs),
+}
+
+impl Command {
+    /// Whether its exit status is that of a command in a sandbox.
+    pub fn has_commands_status(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_) | Self::Exec(_) | Self::Attach(_) | Self::Wait(_)
+        )
+    }
 }
 
 /// The policy and the workspace of a new sandbox.
@@ -109,33 +138,26 @@ Examples:
   sandbox run --policy ./agent.toml -w ~/src/app -- python3 -m pytest
   sandbox run --ro /srv/models -e SEED=7 -- ./train.sh
   sandbox run --timeout 10m -m 2GiB --pids-limit 256 -- make test
-  sandbox run --json 3 -- make 3>denials.jsonl")]
+  sandbox run --json 3 -- make 3>denials.jsonl
+  sandbox run --keep --name web -- npm ci     and then `sandbox exec web -- ...`
+  id=$(sandbox run -d -- npm run dev)         and then `logs`, `attach`, `wait`,
+                                              `rm` with that id")]
 pub struct RunArgs {
     /// What it may do.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
 
-    /// Set a variable whatever the policy says; without `=VALUE`, pass the
-    /// caller's. Repeatable.
-    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
-    pub env: Vec<OsString>,
+    /// How long its sandbox stays, with `--keep` or `--detach`.
+    #[command(flatten)]
+    pub lasting: LastingArgs,
 
-    /// Whether to list refusals on stderr when the command ends; `auto`: if
-    /// stderr is a terminal.
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
-    pub denials: When,
+    /// Leave the sandbox for `sandbox exec` when the command has ended.
+    #[arg(long, conflicts_with = "detach", help_heading = "Sandbox that stays")]
+    pub keep: bool,
 
-    /// Write each event as a line of JSON to this file descriptor.
-    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
-    pub json: Option<i32>,
-
-    /// Say which sandbox and policy it is, and which variables were withheld.
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    pub verbose: bool,
-
-    /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
+    /// What to run and how.
+    #[command(flatten)]
+    pub how: CommandArgs,
 }
 
 /// When to list refusals.
@@ -231,7 +253,8 @@ pub struct NetworkArgs {
 /// `sandbox kill`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ids are those of `sandbox ps`. Killing a sandbox removes it.")]
+Ids are those of `sandbox ps`, or their beginnings; a sandbox may be called by its
+name. Killing a sandbox removes it.")]
 pub struct KillArgs {
     /// An exec or a sandbox.
     #[arg(value_name = "EXEC|SANDBOX")]

@@ -186,6 +186,28 @@ pub enum CliError {
         /// What was given.
         name: String,
     },
+    /// What was given means several.
+    #[error("`{id}` may be any of these:\n  {found}")]
+    Ambiguous {
+        /// What was given.
+        id: String,
+        /// A line each.
+        found: String,
+    },
+    /// A sandbox in which nothing was detached.
+    #[error("nothing was detached in sandbox `{sandbox}`")]
+    NothingDetached {
+        /// Its id.
+        sandbox: String,
+    },
+    /// An exec that does not stand for its sandbox.
+    #[error("exec `{exec}` is not the only one of sandbox `{sandbox}`")]
+    NotAlone {
+        /// Its id.
+        exec: String,
+        /// Where it is.
+        sandbox: String,
+    },
     /// Neither an exec nor a sandbox.
     #[error("there is no exec or sandbox `{id}`")]
     UnknownId {
@@ -248,6 +270,11 @@ impl CliError {
             Self::PolicyName { .. } => "a file is named with a `/`, as in `./agent.toml`".into(),
             Self::Unset { name } => format!("give it a value: `-e {name}=VALUE`"),
             Self::UnknownId { .. } => "see `sandbox ps`".into(),
+            Self::Ambiguous { .. } => "give more of its id".into(),
+            Self::NothingDetached { .. } => "`sandbox exec -d` detaches a command".into(),
+            Self::NotAlone { sandbox, exec } => {
+                format!("`sandbox kill {exec}` ends it alone; the sandbox is `{sandbox}`")
+            }
             Self::Secret(error) => error.hint()?.into(),
             Self::SecretArgument => {
                 "other users and the shell's history see arguments: give it on stdin, or \
@@ -286,12 +313,14 @@ impl CliError {
                 Code::PermissionDenied | Code::Unauthenticated => Exit::Permission,
                 _ => Exit::Failure,
             },
-            Self::UnknownPolicy { .. } | Self::UnknownId { .. } | Self::NoProcess { .. } => {
-                Exit::NotFound
-            }
+            Self::UnknownPolicy { .. }
+            | Self::UnknownId { .. }
+            | Self::NothingDetached { .. }
+            | Self::NoProcess { .. } => Exit::NotFound,
             Self::PolicyName { .. }
             | Self::Unset { .. }
             | Self::VariableName { .. }
+            | Self::Ambiguous { .. }
             | Self::SecretArgument
             | Self::Secret(SecretError::Name) => Exit::Usage,
             _ => Exit::Failure,

@@ -359,16 +359,7 @@ impl From<&proto::Exited> for Event<'_> {
         Self::Exited {
             code,
             signal,
-            reason: match exited.reason() {
-                exited::Reason::Unspecified => "unspecified",
-                exited::Reason::Exited => "exited",
-                exited::Reason::Killed => "killed",
-                exited::Reason::Timeout => "timeout",
-                exited::Reason::Memory => "memory",
-                exited::Reason::Daemon => "daemon",
-                exited::Reason::Output => "output",
-                exited::Reason::SandboxTimeout => "sandbox_timeout",
-            },
+            reason: reason(exited.reason()),
             denied: exited.denied,
             lost: exited.lost,
             usage: usage(&exited.usage.unwrap_or_default()),
@@ -455,6 +446,20 @@ pub(super) fn pretty(document: &impl Serialize) -> String {
         serde_json::to_string_pretty(document).expect("strings and numbers always serialise");
     text.push('\n');
     text
+}
+
+/// Why a command ended.
+pub(super) fn reason(reason: exited::Reason) -> &'static str {
+    match reason {
+        exited::Reason::Unspecified => "unspecified",
+        exited::Reason::Exited => "exited",
+        exited::Reason::Killed => "killed",
+        exited::Reason::Timeout => "timeout",
+        exited::Reason::Memory => "memory",
+        exited::Reason::Daemon => "daemon",
+        exited::Reason::Output => "output",
+        exited::Reason::SandboxTimeout => "sandbox_timeout",
+    }
 }
 
 /// RFC 3339, or nothing.

@@ -2,6 +2,7 @@
 //! programs read them.
 
 pub mod args;
+pub mod attach;
 mod caller;
 mod denials;
 pub mod doctor;
@@ -11,7 +12,9 @@ pub mod events;
 mod host;
 mod json;
 pub mod kill;
+pub mod lasting;
 mod limits;
+pub mod logs;
 pub mod network;
 pub mod policy;
 mod prompt;
@@ -21,8 +24,10 @@ pub mod run;
 pub mod secret;
 mod signals;
 mod stdio;
+mod target;
 mod terminal;
 pub mod version;
+pub mod wait;
 
 use std::{
     ffi::OsString,
@@ -37,25 +42,28 @@ pub use self::{
 };
 
 /// Reads the command line. Help goes to stdout; for wrong arguments it says
-/// so on stderr and gives the exit status, which `run` has to keep apart from
-/// its command's.
+/// so on stderr and gives the exit status, which `run` and its like have to keep
+/// apart from their command's.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<args::Cli, Exit> {
     let words: Vec<OsString> = words.into_iter().collect();
     args::Cli::try_parse_from(&words).map_err(|error| {
         let _ = error.print();
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
-            _ if is_run(&words) => Exit::Sandbox,
+            _ if has_commands_status(&words) => Exit::Sandbox,
             _ => Exit::Usage,
         }
     })
 }
 
-fn is_run(words: &[OsString]) -> bool {
+fn has_commands_status(words: &[OsString]) -> bool {
     args::Cli::command()
         .ignore_errors(true)
         .try_get_matches_from(words)
-        .is_ok_and(|matches| matches.subcommand_name() == Some("run"))
+        .is_ok_and(|matches| {
+            let verb = matches.subcommand_name().unwrap_or_default();
+            ["run", "exec", "attach", "wait"].contains(&verb)
+        })
 }
 
 /// Writes to stderr; where that is closed there is nobody to tell.
@@ -106,8 +114,8 @@ mod tests {
             let args::Command::Run(run) = cli.command else {
                 panic!("not run");
             };
-            assert_eq!(run.command, ["npm", "test", "--json", "-v"]);
-            assert!(run.json.is_none() && !run.verbose);
+            assert_eq!(run.how.command, ["npm", "test", "--json", "-v"]);
+            assert!(run.how.json.is_none() && !run.how.verbose);
         }
     }
 }

@@ -11,14 +11,14 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    args::{RunArgs, SandboxArgs},
+    args::{CommandArgs, RunArgs, SandboxArgs},
     caller::Caller,
     error::{CliError, WORKSPACE},
     stdio::Kind,
 };
 use crate::{
     proto::{
-        EnvVar, PolicySource, PolicyText, SandboxSpec, Start, WindowSize, WorkspaceMode,
+        EnvVar, PolicySource, PolicyText, Sandbox, SandboxSpec, Start, WindowSize, WorkspaceMode,
         policy_source::Source, start,
     },
     sys::window_size,
@@ -64,15 +64,24 @@ impl PolicyArgument {
 
 /// The first request of `run`.
 pub(super) fn start(args: &RunArgs, caller: &Caller, kind: Kind) -> Result<Start, CliError> {
-    let spec = spec(&args.sandbox, caller)?;
-    // Below the workspace the command starts where the caller is.
-    let cwd = if caller.cwd.starts_with(&spec.workspace) {
-        bytes(caller.cwd.as_os_str())
-    } else {
-        Bytes::new()
-    };
+    let mut spec = spec(&args.sandbox, caller)?;
+    spec.name = args.lasting.name.clone().unwrap_or_default();
+    Ok(Start {
+        cwd: below(&spec.workspace, caller),
+        sandbox: Some(start::Sandbox::Inline(spec)),
+        ..command(&args.how, caller, kind)?
+    })
+}
+
+/// The command, wherever it is to run.
+pub(super) fn command(args: &CommandArgs, caller: &Caller, kind: Kind) -> Result<Start, CliError> {
     let window_size = match kind {
-        Kind::Pty { .. } => window()?.into(),
+        // A terminal that nobody sees yet has the usual size.
+        Kind::Pty { .. } if args.left.detach => Some(window().unwrap_or(WindowSize {
+            rows: 24,
+            columns: 80,
+        })),
+        Kind::Pty { .. } => Some(window()?),
         Kind::Inherit | Kind::Relay => None,
     };
     let variable = |(name, value): &(OsString, OsString)| EnvVar {
@@ -80,9 +89,7 @@ pub(super) fn start(args: &RunArgs, caller: &Caller, kind: Kind) -> Result<Start
         value: bytes(value),
     };
     Ok(Start {
-        sandbox: Some(start::Sandbox::Inline(spec)),
         argv: args.command.iter().map(|word| bytes(word)).collect(),
-        cwd,
         env: caller.env.iter().map(variable).collect(),
         env_set: args
             .env
@@ -94,8 +101,33 @@ pub(super) fn start(args: &RunArgs, caller: &Caller, kind: Kind) -> Result<Start
         caller_start_time: caller.start_time,
         umask: Some(caller.umask),
         stderr_apart: kind == Kind::Pty { stderr_apart: true },
+        detach: args.left.detach,
+        no_stdin: args.left.detach && !args.left.interactive && kind == Kind::Relay,
         ..Start::default()
     })
+}
+
+/// Below the workspace a command starts where the caller is, otherwise at its top.
+fn below(workspace: &str, caller: &Caller) -> Bytes {
+    if !workspace.is_empty() && caller.cwd.starts_with(workspace) {
+        bytes(caller.cwd.as_os_str())
+    } else {
+        Bytes::new()
+    }
+}
+
+/// Where a command starts in a sandbox that is there.
+pub(super) fn within(
+    directory: Option<&Path>,
+    caller: &Caller,
+    sandbox: &Sandbox,
+) -> Result<Bytes, CliError> {
+    let workspace = sandbox.spec.as_ref().map_or("", |spec| &spec.workspace);
+    match directory {
+        // It may be there only inside.
+        Some(directory) => Ok(caller.absolute("the directory", directory)?.into()),
+        None => Ok(below(workspace, caller)),
+    }
 }
 
 /// The sandbox that the arguments describe.

@@ -1,7 +1,7 @@
 //! `sandbox run`: a command as if it ran directly.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io::{self, IsTerminal as _},
     time::Duration,
 };
@@ -10,19 +10,21 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, raise};
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt as _},
+    runtime::Runtime,
     sync::mpsc,
+    time::Instant,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::{
-    args::{RunArgs, When},
+    args::{CommandArgs, RunArgs, When},
     caller::Caller,
     denials::Summary,
     error::{CliError, Exit},
     host::Host,
     json::Sink,
-    limits, request,
+    lasting, limits, request,
     signals::{Arrived, Signals},
     stdio::{Kind, Terminals, foreground, request as run_request},
     tell,
@@ -46,10 +48,21 @@ const BEFORE_STOP: Duration = Duration::from_millis(50);
 /// is not counted, and there is a limit on it.
 const NOT_COUNTED: &str = "OUTPUT_NOT_COUNTED";
 
+/// What a command does for the last time when nobody sees its terminal any more.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Runs the command and returns its status.
 pub fn run(args: &RunArgs, host: &Host) -> Result<Exit, CliError> {
+    with_sink(&args.how, |sink| attempt(args, host, sink))
+}
+
+/// Writes to the descriptor of `--json`, if there is one, also that it failed.
+pub(super) fn with_sink(
+    args: &CommandArgs,
+    run: impl FnOnce(Option<&mut Sink>) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
     let mut sink = args.json.map(Sink::open).transpose()?;
-    let result = attempt(args, host, sink.as_mut());
+    let result = run(sink.as_mut());
     if let Some(mut sink) = sink {
         if let Err(error) = &result {
             sink.write(error);
@@ -66,43 +79,75 @@ fn attempt(args: &RunArgs, host: &Host, sink: Option<&mut Sink>) -> Result<Exit,
     if let Some(id) = caller.sandbox {
         return Err(CliError::InsideSandbox { id });
     }
+    if args.how.left.detach {
+        return lasting::run_detached(args, &caller, host);
+    }
     let mut kind = Terminals::current().kind(foreground(io::stdin()));
     if kind == Kind::Inherit && args.sandbox.limits.output_limit.is_some() {
         // What is not relayed is not counted.
         kind = Kind::Relay;
     }
     let start = request::start(args, &caller, kind)?;
+    let how = How::of(&args.how, kind);
+    if args.keep {
+        return lasting::run_kept(args, &caller, start, &how, host, sink);
+    }
+    attended(host, start, &how, &caller, sink)
+}
+
+/// What a command that somebody attends is run with.
+pub(super) struct How {
+    kind: Kind,
+    verbose: bool,
+    denials: When,
+}
+
+impl How {
+    pub(super) fn of(args: &CommandArgs, kind: Kind) -> Self {
+        Self {
+            kind,
+            verbose: args.verbose,
+            denials: args.denials,
+        }
+    }
+}
+
+/// Runs a command from its start to its end.
+pub(super) fn attended(
+    host: &Host,
+    start: Start,
+    how: &How,
+    caller: &Caller,
+    sink: Option<&mut Sink>,
+) -> Result<Exit, CliError> {
     let mut report = Report {
         sink,
         ..Report::default()
     };
-    let io_error = |operation| move |source| CliError::Io { operation, source };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(io_error("start the client's runtime"))?;
+    let runtime = runtime()?;
     let result = runtime.block_on(async {
-        let own_terminal = matches!(kind, Kind::Pty { .. });
-        let mut signals = Signals::listen(caller.ignored_signals, own_terminal)
-            .map_err(io_error("listen for signals"))?;
-        let mut drive = async |start, kind| {
-            drive(host, start, kind, args.verbose, &mut signals, &mut report).await
-        };
-        match drive(start.clone(), kind).await {
+        let own_terminal = matches!(how.kind, Kind::Pty { .. });
+        let mut signals = listen(caller, own_terminal)?;
+        let mut drive = async |start, how| drive(host, start, how, &mut signals, &mut report).await;
+        match drive(start.clone(), how).await {
             // The policy limits it, which only the daemon knew.
-            Err(error) if kind == Kind::Inherit && error.reason() == NOT_COUNTED => {
+            Err(error) if how.kind == Kind::Inherit && error.reason() == NOT_COUNTED => {
                 let start = Start {
                     stdio: Kind::Relay.proto().into(),
                     ..start
                 };
-                drive(start, Kind::Relay).await
+                let how = How {
+                    kind: Kind::Relay,
+                    ..*how
+                };
+                drive(start, &how).await
             }
             ended => ended,
         }
     });
     // Not dropped: that would wait for a reader that does not read.
     runtime.shutdown_background();
-    let shown = match args.denials {
+    let shown = match how.denials {
         When::Always => true,
         When::Never => false,
         When::Auto => io::stderr().is_terminal(),
@@ -111,6 +156,21 @@ fn attempt(args: &RunArgs, host: &Host, sink: Option<&mut Sink>) -> Result<Exit,
         tell(&report.summary.render(&report.sandbox));
     }
     result
+}
+
+pub(super) fn runtime() -> Result<Runtime, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.map_err(io_error("start the client's runtime"))
+}
+
+pub(super) fn listen(caller: &Caller, own_terminal: bool) -> Result<Signals, CliError> {
+    Signals::listen(caller.ignored_signals, own_terminal).map_err(io_error("listen for signals"))
+}
+
+pub(super) fn io_error(operation: &'static str) -> impl Fn(io::Error) -> CliError {
+    move |source| CliError::Io { operation, source }
 }
 
 /// What is told about a run beside its output.
@@ -125,21 +185,21 @@ struct Report<'a> {
 async fn drive(
     host: &Host,
     start: Start,
-    kind: Kind,
-    verbose: bool,
+    how: &How,
     signals: &mut Signals,
     report: &mut Report<'_>,
 ) -> Result<Exit, CliError> {
     let (requests, receiver) = mpsc::channel(QUEUE);
     let started = Cell::new(false);
+    let terminal = RefCell::new(None);
     let exchange = async {
         let mut client = host.connect().await?;
         let _ = requests.send(run_request(Request::Start(start))).await;
         let stream = client.run(ReceiverStream::new(receiver)).await?;
         let exchange = Exchange {
-            kind,
-            verbose,
+            how,
             started: &started,
+            terminal: &terminal,
             requests: &requests,
             report,
         };
@@ -147,6 +207,7 @@ async fn drive(
     };
     tokio::pin!(exchange);
     let mut asked_to_end = false;
+    let mut hung_up = None;
     loop {
         tokio::select! {
             biased;
@@ -158,24 +219,50 @@ async fn drive(
                 }
                 Arrived::Signal(signal) => {
                     asked_to_end |= ends(signal);
+                    if terminal.borrow().is_some() && RawTerminal::is_gone() {
+                        hung_up.get_or_insert(Instant::now() + LAST_WORDS);
+                    }
                     pass_on(&requests, Request::Signal(signal));
                 }
                 // The start itself says what holds before it.
                 Arrived::WindowChanged | Arrived::Continued if !started.get() => {}
-                Arrived::WindowChanged => {
-                    pass_on(&requests, Request::WindowSize(request::window()?));
-                }
+                Arrived::WindowChanged => tell_window(&requests),
                 Arrived::Stopped => {
-                    if started.get() {
+                    if let Some(terminal) = &*terminal.borrow() {
+                        // What runs on its own terminal goes on, until that is full.
+                        terminal.suspend();
+                    } else if started.get() {
                         pass_on(&requests, number(Signal::SIGSTOP));
                         tokio::time::sleep(BEFORE_STOP).await;
                     }
                     stop();
                 }
-                Arrived::Continued => pass_on(&requests, number(Signal::SIGCONT)),
+                Arrived::Continued => match &*terminal.borrow() {
+                    Some(terminal) => {
+                        // If it is gone there is nothing to set.
+                        let _ = terminal.resume();
+                        tell_window(&requests);
+                    }
+                    None => pass_on(&requests, number(Signal::SIGCONT)),
+                },
             },
+            () = until(hung_up) => return Ok(Exit::signal(libc::SIGHUP.unsigned_abs())),
             result = &mut exchange => return result,
         }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tell_window(requests: &mpsc::Sender<RunRequest>) {
+    // A terminal that is gone has no size.
+    if let Ok(window) = request::window() {
+        pass_on(requests, Request::WindowSize(window));
     }
 }
 
@@ -190,7 +277,7 @@ fn number(signal: Signal) -> Request {
 }
 
 /// Stops this process, as the shell that waits for it expects.
-fn stop() {
+pub(super) fn stop() {
     // It can only fail for a signal that does not exist.
     let _ = raise(Signal::SIGSTOP);
 }
@@ -205,9 +292,9 @@ fn pass_on(requests: &mpsc::Sender<RunRequest>, request: Request) {
 
 /// The responses of one run.
 struct Exchange<'a, 'b> {
-    kind: Kind,
-    verbose: bool,
+    how: &'a How,
     started: &'a Cell<bool>,
+    terminal: &'a RefCell<Option<RawTerminal>>,
     requests: &'a mpsc::Sender<RunRequest>,
     report: &'a mut Report<'b>,
 }
@@ -216,7 +303,8 @@ impl Exchange<'_, '_> {
     async fn follow(mut self, mut responses: Streaming<RunResponse>) -> Result<Exit, CliError> {
         let mut stdout = Copy::new(tokio::io::stdout(), Output::Stdout);
         let mut stderr = Copy::new(tokio::io::stderr(), Output::Stderr);
-        let mut terminal = None;
+        // Whatever ends this.
+        let _restored = Restored(self.terminal);
         loop {
             let message = responses.message().await?;
             let response = message
@@ -224,7 +312,7 @@ impl Exchange<'_, '_> {
                 .response
                 .unwrap_or(Response::Stdout(Bytes::new()));
             match response {
-                Response::Started(started) => terminal = self.start(&started)?,
+                Response::Started(started) => self.start(&started)?,
                 Response::Stdout(bytes) => stdout.write(&bytes, self.requests).await?,
                 Response::Stderr(bytes) => stderr.write(&bytes, self.requests).await?,
                 Response::Denial(denial) => {
@@ -246,33 +334,28 @@ impl Exchange<'_, '_> {
                 }
                 Response::Unkillable(unkillable) => tell(&waiting(&unkillable.pids)),
                 Response::Exited(exited) => {
-                    drop(terminal);
+                    self.terminal.take();
                     return Ok(self.end(&exited));
                 }
             }
         }
     }
 
-    fn start(&mut self, started: &Started) -> Result<Option<RawTerminal>, CliError> {
+    fn start(&mut self, started: &Started) -> Result<(), CliError> {
         if let Some(sink) = &mut self.report.sink {
             sink.write(started);
         }
         self.report.sandbox.clone_from(&started.sandbox_id);
         self.started.set(true);
-        if self.verbose {
+        if self.how.verbose {
             tell(&announcement(started));
         }
-        let io_error = |operation| move |source| CliError::Io { operation, source };
-        let terminal = match self.kind {
-            Kind::Pty { .. } => {
-                Some(RawTerminal::enter().map_err(io_error("set the terminal to raw"))?)
-            }
-            Kind::Inherit | Kind::Relay => None,
-        };
-        self.kind
-            .send_stdin(self.requests.clone())
-            .map_err(io_error("start to read stdin"))?;
-        Ok(terminal)
+        if let Kind::Pty { .. } = self.how.kind {
+            let raw = RawTerminal::enter().map_err(io_error("set the terminal to raw"))?;
+            self.terminal.replace(Some(raw));
+        }
+        let sent = self.how.kind.send_stdin(self.requests.clone());
+        sent.map_err(io_error("start to read stdin"))
     }
 
     fn end(&mut self, exited: &Exited) -> Exit {
@@ -280,21 +363,33 @@ impl Exchange<'_, '_> {
             sink.write(exited);
         }
         self.report.summary.settle(exited.lost);
-        tell(&limits::conclusion(
-            exited.reason(),
-            exited.limits,
-            exited.usage,
-        ));
-        if let Some(exit) = limits::status(exited.reason()) {
-            return exit;
-        }
-        match exited.status {
-            Some(exited::Status::Code(code)) => {
-                Exit::Command(u8::try_from(code).unwrap_or(u8::MAX))
-            }
-            Some(exited::Status::Signal(signal)) => Exit::signal(signal),
-            None => Exit::Sandbox,
-        }
+        ended(exited)
+    }
+}
+
+/// Gives the caller's terminal back.
+struct Restored<'a>(&'a RefCell<Option<RawTerminal>>);
+
+impl Drop for Restored<'_> {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
+/// The status of a command that has ended; what there is to say about it is told.
+pub(super) fn ended(exited: &Exited) -> Exit {
+    tell(&limits::conclusion(
+        exited.reason(),
+        exited.limits,
+        exited.usage,
+    ));
+    if let Some(exit) = limits::status(exited.reason()) {
+        return exit;
+    }
+    match exited.status {
+        Some(exited::Status::Code(code)) => Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
+        Some(exited::Status::Signal(signal)) => Exit::signal(signal),
+        None => Exit::Sandbox,
     }
 }
 
@@ -345,7 +440,7 @@ impl<W: AsyncWrite + Unpin> Copy<W> {
     }
 }
 
-fn announcement(started: &Started) -> String {
+pub(super) fn announcement(started: &Started) -> String {
     let digest = started.policy_digest.get(..12).unwrap_or_default();
     let mode = if started.observe { ", observing" } else { "" };
     let withheld = match started.withheld_env.as_slice() {

@@ -37,8 +37,8 @@ pub(super) struct Signals(Vec<(Arrived, Signal)>);
 
 impl Signals {
     /// Leaves those alone that the caller ignores, as `nohup` asks for;
-    /// `ignored` is the mask of /proc/PID/status. On a terminal of its own the
-    /// command sees the keys that stop it, and the window changes.
+    /// `ignored` is the mask of /proc/PID/status. A command with a terminal of
+    /// its own is told of the window.
     pub(super) fn listen(ignored: u64, own_terminal: bool) -> io::Result<Self> {
         let number = |kind: SignalKind| kind.as_raw_value().unsigned_abs();
         let mut wanted: Vec<_> = FORWARDED
@@ -46,10 +46,9 @@ impl Signals {
             .into();
         if own_terminal {
             wanted.push((Arrived::WindowChanged, SignalKind::window_change()));
-        } else {
-            wanted.push((Arrived::Stopped, SignalKind::from_raw(libc::SIGTSTP)));
-            wanted.push((Arrived::Continued, SignalKind::from_raw(libc::SIGCONT)));
         }
+        wanted.push((Arrived::Stopped, SignalKind::from_raw(libc::SIGTSTP)));
+        wanted.push((Arrived::Continued, SignalKind::from_raw(libc::SIGCONT)));
         wanted.retain(|(_, kind)| ignored & (1 << (number(*kind) - 1)) == 0);
         let listen = |(arrived, kind)| Ok((arrived, signal(kind)?));
         wanted

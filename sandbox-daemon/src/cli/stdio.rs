@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -97,15 +98,25 @@ impl Kind {
         thread::Builder::new()
             .name("stdin".to_owned())
             .spawn(move || {
-                let send = |request| requests.blocking_send(request).is_ok();
-                copy(io::stdin(), shared_terminal, send);
+                copy(io::stdin(), shared_terminal, |piece| {
+                    let piece = match piece {
+                        Some(bytes) => Request::Stdin(bytes),
+                        None => Request::CloseStdin(CloseStdin {}),
+                    };
+                    requests.blocking_send(request(piece)).is_ok()
+                });
             })
             .map(drop)
     }
 }
 
-/// Sends what can be read until the end, or until nobody takes it any more.
-fn copy(source: impl AsFd, shared_terminal: bool, send: impl Fn(RunRequest) -> bool) {
+/// Sends what can be read until the end, which is `None`, or until nobody takes it
+/// any more.
+pub(super) fn copy(
+    source: impl AsFd,
+    shared_terminal: bool,
+    mut send: impl FnMut(Option<Bytes>) -> bool,
+) {
     let mut buffer = vec![0; 32 * 1024];
     loop {
         let mut ready = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
@@ -121,8 +132,7 @@ fn copy(source: impl AsFd, shared_terminal: bool, send: impl Fn(RunRequest) -> b
         match read(&source, &mut buffer) {
             Ok(0) => break,
             Ok(length) => {
-                let bytes = buffer[..length].to_vec().into();
-                if !send(request(Request::Stdin(bytes))) {
+                if !send(Some(Bytes::copy_from_slice(&buffer[..length]))) {
                     return;
                 }
             }
@@ -130,7 +140,7 @@ fn copy(source: impl AsFd, shared_terminal: bool, send: impl Fn(RunRequest) -> b
             Err(_) => break,
         }
     }
-    send(request(Request::CloseStdin(CloseStdin {})));
+    send(None);
 }
 
 /// Whether what can be read from a terminal is meant for the command. In
@@ -225,16 +235,11 @@ mod tests {
         write(&writer, b"hello").unwrap();
         drop(writer);
         let sent = Mutex::new(Vec::new());
-        copy(reader, false, |request| {
-            sent.lock().unwrap().push(request.request.unwrap());
+        copy(reader, false, |piece| {
+            sent.lock().unwrap().push(piece);
             true
         });
-        assert_eq!(
-            sent.into_inner().unwrap(),
-            [
-                Request::Stdin(b"hello".as_slice().into()),
-                Request::CloseStdin(CloseStdin {})
-            ]
-        );
+        let hello = Bytes::from_static(b"hello");
+        assert_eq!(sent.into_inner().unwrap(), [Some(hello), None]);
     }
 }

@@ -14,17 +14,35 @@ impl RawTerminal {
     /// Switches stdin's terminal to raw: the keys, interrupt and all, are for
     /// the command's terminal to interpret.
     pub(super) fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
+        let terminal = Self {
+            before: tcgetattr(io::stdin())?,
+        };
+        terminal.resume()?;
+        Ok(terminal)
+    }
+
+    /// Gives the terminal back as it was, for as long as this process is stopped.
+    pub(super) fn suspend(&self) {
+        // If the terminal is gone, there is nothing to restore.
+        let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
+    }
+
+    /// Raw again. In the background it stops this process until it is in the
+    /// foreground.
+    pub(super) fn resume(&self) -> io::Result<()> {
+        let mut raw = self.before.clone();
         cfmakeraw(&mut raw);
-        tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?;
-        Ok(Self { before })
+        Ok(tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?)
+    }
+
+    /// Whether nobody will ever see it again.
+    pub(super) fn is_gone() -> bool {
+        tcgetattr(io::stdin()).is_err()
     }
 }
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // If the terminal is gone, there is nothing to restore.
-        let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
+        self.suspend();
     }
 }

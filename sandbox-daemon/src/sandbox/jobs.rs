@@ -41,6 +41,8 @@ pub struct Job {
     pub argv: Vec<String>,
     /// Since when.
     pub since: SystemTime,
+    /// Whether it has a pseudo-terminal.
+    pub terminal: bool,
     /// What was said when it was started.
     pub started: Started,
     uid: u32,
@@ -50,6 +52,13 @@ pub struct Job {
     room: Room,
     news: watch::Sender<()>,
     exited: watch::Sender<Option<Exited>>,
+}
+
+/// What a command is detached with.
+#[derive(Clone, Copy)]
+pub(super) struct Detached {
+    pub(super) terminal: bool,
+    pub(super) no_stdin: bool,
 }
 
 /// What there is of a command's output.
@@ -257,13 +266,14 @@ impl Registry {
         exec: &Exec,
         started: &Started,
         log: Log,
-        no_stdin: bool,
+        how: Detached,
         told: mpsc::Sender<Output>,
     ) -> (
         Pin<Box<dyn Stream<Item = Input> + Send>>,
         mpsc::Sender<Output>,
     ) {
         let (input, inputs) = mpsc::channel(MESSAGES);
+        let Detached { terminal, no_stdin } = how;
         if no_stdin {
             // There is room for it.
             let _ = input.try_send(Input::CloseStdin);
@@ -273,6 +283,7 @@ impl Registry {
             exec: exec.id.clone(),
             argv: shortened(&exec.argv),
             since: exec.started,
+            terminal,
             started: started.clone(),
             uid,
             input,

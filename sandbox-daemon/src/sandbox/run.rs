@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     Caller, Cause, Ending, Exec, Registry, Sandbox, SandboxError, Spec, Target, Variable,
     exec::{Kind, interval},
+    jobs::Detached,
     registry::flatten,
     spawn::spawn,
     stdio::End,
@@ -218,7 +219,11 @@ impl Registry {
             timeout: spec.timeout,
         };
         let (exec, denials) = Exec::begin(self, sandbox, shown, kind)?;
-        let (detach, no_stdin) = (spec.detach, spec.no_stdin);
+        let detach = spec.detach;
+        let how = Detached {
+            terminal: matches!(spec.stdio, Stdio::Pty { .. }),
+            no_stdin: spec.no_stdin,
+        };
         let deadline = spec.deadline.filter(|_| !detach);
         let beginning = exec.clone();
         // Looks users up and enters directories, which may take its time.
@@ -238,7 +243,7 @@ impl Registry {
         match flatten(spawned.await) {
             Ok((spawned, log)) => {
                 let (input, output) = match log {
-                    Some(log) => self.detach(&exec, &spawned.started, log, no_stdin, output),
+                    Some(log) => self.detach(&exec, &spawned.started, log, how, output),
                     None => (input, output),
                 };
                 Ok(Life {
@@ -266,6 +271,9 @@ impl RunSpec {
     fn check_detach(&self) -> Result<(), SandboxError> {
         let (field, problem) = match (self.detach, &self.target, self.stdio) {
             (false, _, _) if self.no_stdin => ("no_stdin", "goes with `detach`"),
+            (true, _, Stdio::Pty { .. }) if self.no_stdin => {
+                ("no_stdin", "does not go with a pseudo-terminal")
+            }
             (true, Target::OneShot(_), _) => (
                 "detach",
                 "needs `sandbox_id`: an inline sandbox ends with its call",

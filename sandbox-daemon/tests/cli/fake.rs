@@ -1,5 +1,7 @@
 //! A daemon that only answers: what `run` does depends on the command's name.
 
+mod jobs;
+
 use std::{
     collections::HashMap,
     future::Future,
@@ -23,6 +25,7 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
+use self::jobs::There;
 use super::TestContext;
 
 /// Listens until it is dropped.
@@ -32,6 +35,8 @@ pub(crate) struct Fake {
     pub(crate) closed: std::sync::mpsc::Receiver<&'static str>,
     /// What was set: name, value, whose.
     pub(crate) secrets: Secrets,
+    /// Sandboxes and what runs in them.
+    pub(crate) there: Arc<Mutex<There>>,
     _runtime: Runtime,
 }
 
@@ -43,8 +48,10 @@ impl Fake {
         let runtime = Runtime::new().unwrap();
         let (told, closed) = std::sync::mpsc::channel();
         let secrets = Secrets::default();
+        let there = Arc::new(Mutex::new(There::with("SBX")));
         let service = Service {
             told,
+            there: there.clone(),
             secrets: secrets.clone(),
         };
         let listener = runtime.block_on(async { UnixListener::bind(&socket).unwrap() });
@@ -56,12 +63,14 @@ impl Fake {
             context,
             closed,
             secrets,
+            there,
             _runtime: runtime,
         }
     }
 }
 
 struct Service {
+    there: Arc<Mutex<There>>,
     told: std::sync::mpsc::Sender<&'static str>,
     secrets: Secrets,
 }
@@ -264,10 +273,11 @@ impl Sandboxes for Service {
         }
         let (to, answers) = mpsc::channel(4);
         let told = self.told.clone();
+        let (sandbox_id, exec_id) = self.there.lock().unwrap().begin(&start)?;
         let scene: Scene = Box::pin(async move {
             let started = Started {
-                sandbox_id: "SBX".into(),
-                exec_id: "EXE".into(),
+                sandbox_id,
+                exec_id,
                 pid: 4200,
                 policy_name: "default".into(),
                 policy_digest: "0123456789abcdef".into(),
@@ -275,6 +285,9 @@ impl Sandboxes for Service {
                 observe: false,
             };
             answer(&to, Answer::Started(started)).await;
+            if start.detach {
+                return;
+            }
             play(name, start, asked, to, told).await;
         });
         tokio::spawn(scene);
@@ -343,14 +356,8 @@ impl Sandboxes for Service {
         &self,
         _: Request<proto::ListSandboxesRequest>,
     ) -> Result<Response<proto::ListSandboxesResponse>, Status> {
-        let sandbox = proto::Sandbox {
-            id: "SBX".into(),
-            policy_name: "default".into(),
-            ..proto::Sandbox::default()
-        };
-        Ok(Response::new(proto::ListSandboxesResponse {
-            sandboxes: vec![sandbox],
-        }))
+        let sandboxes = self.there.lock().unwrap().sandboxes.clone();
+        Ok(Response::new(proto::ListSandboxesResponse { sandboxes }))
     }
 
     async fn kill_exec(
@@ -368,10 +375,9 @@ impl Sandboxes for Service {
         &self,
         request: Request<proto::DeleteSandboxRequest>,
     ) -> Result<Response<proto::DeleteSandboxResponse>, Status> {
-        match request.into_inner().id.as_str() {
-            "SBX" => Ok(Response::new(proto::DeleteSandboxResponse {})),
-            _ => Err(Status::not_found("no such sandbox")),
-        }
+        let id = request.into_inner().id;
+        self.there.lock().unwrap().remove(&id)?;
+        Ok(Response::new(proto::DeleteSandboxResponse {}))
     }
 
     async fn get_info(
@@ -387,9 +393,10 @@ impl Sandboxes for Service {
 
     async fn create_sandbox(
         &self,
-        _: Request<proto::CreateSandboxRequest>,
+        request: Request<proto::CreateSandboxRequest>,
     ) -> Result<Response<proto::Sandbox>, Status> {
-        Err(Status::unimplemented(""))
+        let spec = request.into_inner().spec.unwrap();
+        Ok(Response::new(self.there.lock().unwrap().create(spec)))
     }
 
     async fn get_sandbox(
@@ -410,25 +417,31 @@ impl Sandboxes for Service {
 
     async fn attach(
         &self,
-        _: Request<Streaming<proto::AttachRequest>>,
+        request: Request<Streaming<proto::AttachRequest>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        Err(Status::unimplemented(""))
+        let (to, answers) = mpsc::channel(4);
+        tokio::spawn(jobs::attached(request.into_inner(), to));
+        Ok(Response::new(ReceiverStream::new(answers)))
     }
 
     type GetLogsStream = ReceiverStream<Result<proto::GetLogsResponse, Status>>;
 
     async fn get_logs(
         &self,
-        _: Request<proto::GetLogsRequest>,
+        request: Request<proto::GetLogsRequest>,
     ) -> Result<Response<Self::GetLogsStream>, Status> {
-        Err(Status::unimplemented(""))
+        let (to, answers) = mpsc::channel(8);
+        for response in jobs::logs(request.into_inner().follow) {
+            to.try_send(response).unwrap();
+        }
+        Ok(Response::new(ReceiverStream::new(answers)))
     }
 
     async fn wait_exec(
         &self,
         _: Request<proto::WaitExecRequest>,
     ) -> Result<Response<proto::Exited>, Status> {
-        Err(Status::unimplemented(""))
+        Ok(Response::new(jobs::exited(3)))
     }
 
     type GetChangesStream = ReceiverStream<Result<proto::GetChangesResponse, Status>>;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod fake;
+mod lasting;
 mod offline;
 mod policy;
 mod run;

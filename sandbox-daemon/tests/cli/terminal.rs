@@ -91,6 +91,17 @@ impl Screen {
         panic!("the terminal does not become raw");
     }
 
+    fn wait_until_stopped(&self) {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        for _ in 0..3_000 {
+            if std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it is not stopped");
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap());
         kill(pid, signal).unwrap();
@@ -148,6 +159,72 @@ fn denials_are_told_on_the_restored_terminal() {
 }
 
 #[test]
+fn a_client_that_is_stopped_gives_the_terminal_back_and_takes_it_again() {
+    let fake = Fake::start();
+    fake.context.output(&["run", "-dt", "x"]);
+    for verb in [&["run", "cat"][..], &["attach", "e"]] {
+        let mut screen = Screen::start(&fake, verb, None);
+        screen.wait_until_raw();
+        screen.signal(Signal::SIGTSTP);
+        screen.wait_until_stopped();
+        assert!(!screen.is_raw() && screen.echoes());
+        screen.signal(Signal::SIGCONT);
+        screen.wait_until_raw();
+        // It may have been resized meanwhile.
+        screen.wait_for("size 30x100");
+        screen.type_in("still here");
+        screen.wait_for("still here");
+        if verb[0] == "run" {
+            screen.signal(Signal::SIGTERM);
+            screen.wait_for("signal 15");
+        }
+        screen.signal(Signal::SIGTERM);
+        assert_eq!(screen.code(), Some(143));
+        assert!(!screen.is_raw());
+    }
+}
+
+#[test]
+fn attached_to_a_terminal_keys_go_to_the_command_until_it_is_left() {
+    let fake = Fake::start();
+    fake.context.output(&["run", "-dt", "x"]);
+    let mut screen = Screen::start(&fake, &["attach", "--history", "e"], None);
+    // A size that is not its own, so that it draws anew.
+    screen.wait_for("attached 31x100 history");
+    screen.wait_for("size 30x100");
+    screen.wait_until_raw();
+    screen.signal(Signal::SIGWINCH);
+    screen.type_in("\u{3}b");
+    screen.wait_for("\u{3}b");
+    screen.type_in("\u{10}c");
+    screen.wait_for("\u{10}c");
+    screen.type_in("\u{10}");
+    screen.type_in("\u{11}");
+    screen.wait_for("sandbox: left `e00000000002`; it goes on\r\n");
+    assert_eq!(screen.code(), Some(0));
+    assert!(!screen.is_raw());
+}
+
+#[test]
+fn a_client_that_is_ended_leaves_what_it_is_attached_to() {
+    let fake = Fake::start();
+    fake.context.output(&["run", "-dt", "x"]);
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let mut screen = Screen::start(&fake, &["attach", "e"], None);
+        screen.wait_until_raw();
+        // The fake one panics where it is told of these.
+        screen.signal(signal);
+        assert_eq!(screen.code(), Some(code));
+        assert!(!screen.is_raw());
+    }
+    let mut screen = Screen::start(&fake, &["attach", "--no-stdin", "e"], None);
+    screen.wait_for("attached 0x0");
+    assert!(!screen.is_raw());
+    screen.signal(Signal::SIGINT);
+    assert_eq!(screen.code(), Some(130));
+}
+
+#[test]
 fn a_secret_is_asked_for_and_not_shown() {
     let fake = Fake::start();
     let mut screen = Screen::start(&fake, &["secret", "set", "github"], None);
@@ -202,15 +279,8 @@ fn a_question_that_is_stopped_is_asked_again() {
     let mut screen = Screen::start(&fake, &["secret", "set", "github"], None);
     screen.wait_for("secret: ");
     screen.signal(Signal::SIGTSTP);
-    let stopped = format!("/proc/{}/stat", screen.child.id());
-    let is_stopped = || std::fs::read_to_string(&stopped).unwrap().contains(") T ");
-    for _ in 0..3_000 {
-        if is_stopped() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(is_stopped() && screen.echoes());
+    screen.wait_until_stopped();
+    assert!(screen.echoes());
     screen.seen.clear();
     screen.signal(Signal::SIGCONT);
     screen.wait_for("secret: ");

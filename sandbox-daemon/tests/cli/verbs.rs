@@ -26,7 +26,7 @@ fn kill_takes_an_exec_or_a_sandbox() {
 fn ps_lists_as_a_table_or_as_json() {
     let fake = Fake::start();
     let output = fake.context.output(&["ps"]);
-    assert!(stdout(&output).starts_with("SANDBOX  UID  POLICY"));
+    assert!(stdout(&output).starts_with("SANDBOX  NAME  UID  POLICY"));
     assert_eq!(stdout(&output).lines().count(), 2);
     let output = fake.context.output(&["ps", "-o", "json"]);
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
