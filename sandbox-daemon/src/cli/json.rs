@@ -491,7 +491,10 @@ fn limits(limits: &proto::Limits) -> Limits {
 }
 
 fn seconds(duration: Option<prost_types::Duration>) -> Option<f64> {
-    Some(Duration::try_from(duration?).ok()?.as_secs_f64())
+    let duration = Duration::try_from(duration?).ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "there are no 285 years of it")]
+    let microseconds = duration.as_micros() as f64;
+    Some(microseconds / 1e6)
 }
 
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {

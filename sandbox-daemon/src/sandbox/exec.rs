@@ -491,12 +491,14 @@ impl Exec {
     }
 }
 
-/// Sets what the kernel holds each exec to by itself. The limit on processes is the
-/// sandbox's; an exec has the same one so that its cgroup counts what was refused.
+/// Sets what the kernel holds each exec to by itself. The limits are the sandbox's;
+/// an exec alone has the same ones, so that it is the one that dies of them, and so
+/// that its own cgroup counts what was refused, and no more than it had.
 fn bound_exec(cgroup: &Cgroup, from: &Limits, to: &Limits) -> Result<(), CgroupError> {
     let bounds = |limits: &Limits| Bounds {
+        memory: limits.memory,
+        cpu_millis: None,
         pids: limits.pids,
-        ..Bounds::default()
     };
     cgroup.bound(&bounds(from), &bounds(to))
 }

@@ -430,10 +430,11 @@ impl Sandbox {
         self.lock().jobs.iter().cloned().collect()
     }
 
-    /// When it is to be deleted unless something is run in it until then, on the
-    /// clock of the wall.
+    /// When it is to be deleted, unless something is run in it until then or its
+    /// time is up before; on the clock of the wall.
     pub fn expire_time(&self) -> Option<SystemTime> {
-        let left = self.expires()?.saturating_duration_since(Instant::now());
+        let first = self.expires().into_iter().chain(self.times_out()).min()?;
+        let left = first.saturating_duration_since(Instant::now());
         SystemTime::now().checked_add(left)
     }
 

@@ -12,7 +12,7 @@ pub struct Usage {
     pub peak_memory: Option<u64>,
     /// User and system time.
     pub cpu_time: Option<Duration>,
-    /// Processes and threads at once (Linux 6.6).
+    /// Processes and threads at once (Linux 6.1).
     pub peak_pids: Option<u64>,
     /// Bytes from block devices.
     pub read_bytes: Option<u64>,

@@ -1,7 +1,11 @@
 //! Limits that need no controllers of cgroup2: time and output; that nothing
 //! survives; and that what this host cannot do is refused.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use sandbox_daemon::{
     cgroup::{Controllers, Hierarchy},
@@ -184,6 +188,9 @@ async fn a_sandbox_whose_time_is_up_ends_with_all_that_runs_in_it() {
         ..Limits::default()
     };
     let sandbox = create(&daemon, limits).await;
+    let time = |time: Option<prost_types::Timestamp>| SystemTime::try_from(time.unwrap()).unwrap();
+    let lasts = time(sandbox.expire_time).duration_since(time(sandbox.create_time));
+    assert_eq!((lasts.unwrap() + Duration::from_millis(500)).as_secs(), 2);
     let mut runs = Vec::new();
     for script in [
         "trap 'exit 4' TERM; while :; do sleep 0.05; done",

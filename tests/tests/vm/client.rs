@@ -189,6 +189,8 @@ pub(crate) struct Ran {
     pub(crate) denials: Vec<Denial>,
     pub(crate) uses: Vec<CredentialUse>,
     pub(crate) lost: Vec<Lost>,
+    /// What was killed and could not end, each time that it was told.
+    pub(crate) unkillable: Vec<Vec<u32>>,
     pub(crate) exited: Exited,
 }
 
@@ -244,6 +246,9 @@ impl Run {
             Some(run_response::Response::Denial(denial)) => self.ran.denials.push(denial),
             Some(run_response::Response::Used(used)) => self.ran.uses.push(used),
             Some(run_response::Response::Lost(lost)) => self.ran.lost.push(lost),
+            Some(run_response::Response::Unkillable(told)) => {
+                self.ran.unkillable.push(told.pids);
+            }
             Some(run_response::Response::Exited(exited)) => {
                 self.ran.exited = exited;
                 let after = self.responses.message().await?;
@@ -253,6 +258,16 @@ impl Run {
             other => panic!("{other:?} came"),
         }
         Ok(true)
+    }
+
+    /// Until it is told that what was killed cannot end; which that is.
+    pub(crate) async fn unkillable(&mut self) -> Vec<u32> {
+        loop {
+            if let Some(pids) = self.ran.unkillable.last() {
+                return pids.clone();
+            }
+            assert!(self.next().await.unwrap(), "it ended: {:?}", self.ran);
+        }
     }
 
     /// Until it has ended.
@@ -338,7 +353,8 @@ pub(crate) fn reason(status: &Status) -> String {
         .unwrap_or_default()
 }
 
-fn message(request: run_request::Request) -> RunRequest {
+/// A request as it is sent.
+pub(crate) fn message(request: run_request::Request) -> RunRequest {
     RunRequest {
         request: Some(request),
     }

@@ -22,6 +22,7 @@ mod files;
 mod ground;
 mod host;
 mod lifecycle;
+mod limits;
 mod network;
 mod offsets;
 mod outside;
@@ -84,6 +85,7 @@ fn run() -> ExitCode {
         policies::trials(),
         repository::trials(),
         lifecycle::trials(),
+        limits::trials(),
         events::trials(),
         counting::trials(),
         races::trials(),
