@@ -1,7 +1,7 @@
 //! sandboxd: a boundary around what AI agents run.
 //!
 //! Arrows point one way: `api` -> `sandbox` -> { `policy`, `kernel`, `events`,
-//! `secrets`, `cgroup`, `launch` } -> `sys`; `cli` -> `proto`, `policy`, `secrets`.
+//! `secrets`, `cgroup`, `workspace` } -> `launch` -> `sys`; `cli` -> `proto`, `policy`, `secrets`.
 
 #![deny(unsafe_code)]
 
@@ -24,3 +24,4 @@ pub mod selftest;
 #[expect(unsafe_code, reason = "system calls that have no safe wrapper")]
 pub mod sys;
 pub mod walls;
+pub mod workspace;

@@ -12,12 +12,14 @@ use super::convert;
 use crate::{
     cgroup::CgroupError,
     chain::Chain,
+    escape,
     events::ResumeError,
     launch::{EnrollError, LaunchError, PeerError},
     policy::Diagnostics,
     proto::ValidatePolicyResponse,
     sandbox::SandboxError,
     secrets::SecretError,
+    workspace::{Refusal, WorkspaceError},
 };
 
 /// Of every `ErrorInfo`.
@@ -46,6 +48,12 @@ pub(super) fn of(error: SandboxError) -> Status {
                 format!("uid:{uid}"),
                 format!("at most {limit} {what}"),
             );
+        }
+        SandboxError::Workspace(WorkspaceError::Conflict(found)) => {
+            refusals(&mut details, "CONFLICT", found);
+        }
+        SandboxError::Workspace(WorkspaceError::NotWritable(found)) => {
+            refusals(&mut details, "NOT_WRITABLE", found);
         }
         _ => {}
     }
@@ -95,6 +103,7 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::RequestReused(_) => (Code::AlreadyExists, "REQUEST_ID_REUSED"),
         SandboxError::InSandbox(_) => (Code::PermissionDenied, "IN_SANDBOX"),
         SandboxError::Secret(error) => secret_kind(error),
+        SandboxError::Workspace(error) => workspace_kind(error),
         SandboxError::Confined(_) | SandboxError::ConfinedKeeper(_) => {
             (Code::PermissionDenied, "CALLER_CONFINED")
         }
@@ -115,6 +124,37 @@ fn kind(error: &SandboxError) -> (Code, &'static str) {
         SandboxError::Cgroup(_) => (Code::Internal, "CGROUP_FAILED"),
         SandboxError::Step { .. } => (Code::Internal, "STEP_FAILED"),
         SandboxError::Internal => (Code::Internal, "INTERNAL"),
+    }
+}
+
+fn workspace_kind(error: &WorkspaceError) -> (Code, &'static str) {
+    match error {
+        WorkspaceError::Cancelled => (Code::Cancelled, "CANCELLED"),
+        WorkspaceError::Selection { .. } => (Code::InvalidArgument, "INVALID_ARGUMENT"),
+        WorkspaceError::TooMany => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
+        WorkspaceError::Unsettled { .. } => (Code::Aborted, "CHANGED_MEANWHILE"),
+        WorkspaceError::Conflict(_) => (Code::FailedPrecondition, "CONFLICT"),
+        WorkspaceError::NotWritable(_) => (Code::FailedPrecondition, "NOT_WRITABLE"),
+        WorkspaceError::Room { .. } => (Code::ResourceExhausted, "NO_ROOM"),
+        WorkspaceError::Write { .. } => (Code::FailedPrecondition, "WRITE_FAILED"),
+        WorkspaceError::Look { .. } | WorkspaceError::Act { .. } => {
+            (Code::Internal, "CHANGES_FAILED")
+        }
+    }
+}
+
+/// The paths that a refusal is about, as many as fit.
+fn refusals(details: &mut ErrorDetails, kind: &str, refusals: &[Refusal]) {
+    let mut left = DIAGNOSTIC_BYTES;
+    for refusal in refusals {
+        let path = escape::display(refusal.path.as_os_str().as_encoded_bytes());
+        let path = cut(path, DIAGNOSTIC_BYTES / 4);
+        let size = path.len() + refusal.reason.len() + kind.len();
+        if size > left {
+            break;
+        }
+        left -= size;
+        details.add_precondition_failure_violation(kind, path, refusal.reason);
     }
 }
 
@@ -190,6 +230,7 @@ fn hint(error: &SandboxError) -> Option<String> {
             Some("use a shell of the host's, or have root name the user".into())
         }
         SandboxError::Secret(error) => error.hint().map(str::to_owned),
+        SandboxError::Workspace(error) => error.hint().map(str::to_owned),
         SandboxError::Confined(_) => Some("`Enroll` places a process that runs already".into()),
         SandboxError::Enroll(EnrollError::Inherited(_)) => {
             Some("close them, or accept them with `allow_inherited`".into())

@@ -301,6 +301,19 @@ impl Policy {
         self
     }
 
+    /// The rule that decides about a path as it is written, links not followed: one
+    /// for the path itself goes before those for names of regular files, and these
+    /// before those for what is above. The kernel's walls decide by the file.
+    pub fn decides(&self, path: &Path, regular: bool) -> Option<&FileRule> {
+        let nearest = self.nearest(path);
+        let exact = nearest.filter(|rule| matches!(&rule.place, Place::Path(it) if it == path));
+        let by_name = || {
+            let mut rules = self.files.iter();
+            rules.find(|rule| regular && rule.place.names(path))
+        };
+        exact.or_else(by_name).or(nearest)
+    }
+
     /// The same with a softer scope wall.
     #[must_use]
     pub fn with_scope(mut self, scope: Scope) -> Self {
@@ -365,6 +378,39 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_goes_before_what_is_above_and_a_path_before_its_name() {
+        let rule = |place, access| FileRule {
+            place,
+            access,
+            label: String::new(),
+        };
+        let named = Place::Name {
+            scope: None,
+            pattern: NamePattern::Exact(b".env".to_vec()),
+        };
+        let policy = Policy::new(
+            "test".into(),
+            Mode::Enforce,
+            vec![
+                rule(named, Access::Deny),
+                rule(Place::Path("/w".into()), Access::Write),
+                rule(Place::Path("/w/open/.env".into()), Access::Write),
+            ],
+            Network::default(),
+            Environment::default(),
+        );
+        let access = |path: &str, regular| {
+            let rule = policy.decides(Path::new(path), regular);
+            rule.map(|rule| rule.access)
+        };
+        assert_eq!(access("/w/.env", true), Some(Access::Deny));
+        assert_eq!(access("/w/.env", false), Some(Access::Write));
+        assert_eq!(access("/w/open/.env", true), Some(Access::Write));
+        assert_eq!(access("/w/x", true), Some(Access::Write));
+        assert_eq!(access("/etc/x", true), None);
+    }
 
     #[test]
     fn the_nearest_rule_is_found_by_names() {

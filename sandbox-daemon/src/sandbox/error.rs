@@ -9,6 +9,7 @@ use crate::{
     launch::{EnrollError, LaunchError, PeerError},
     policy::Diagnostics,
     secrets::SecretError,
+    workspace::WorkspaceError,
 };
 
 /// Why a request about a sandbox was not carried out.
@@ -94,6 +95,9 @@ pub enum SandboxError {
     /// The caller may not say what is added to others' requests.
     #[error("the caller is confined itself ({0}) and may not change secrets")]
     ConfinedKeeper(String),
+    /// What a sandbox made of its workspace.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
     /// Secrets.
     #[error(transparent)]
     Secret(#[from] SecretError),

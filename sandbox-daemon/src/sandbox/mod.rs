@@ -1,5 +1,6 @@
 //! Sandboxes and what runs in them.
 
+mod changes;
 mod ending;
 mod enforcer;
 mod enroll;
@@ -25,6 +26,7 @@ mod streams;
 mod usage;
 mod watches;
 
+pub use changes::{Answer, Told, Wanted};
 pub use enforcer::{
     EnforceError, Enforcer, EnforcerState, FlowMaps, HookState, Installation, Installed, WallState,
 };

@@ -31,6 +31,7 @@ use crate::{
         WorkspaceMode,
     },
     sys::Mount,
+    workspace,
 };
 
 /// A sandbox that is there.
@@ -56,6 +57,8 @@ pub struct Sandbox {
     pub(super) state: Mutex<State>,
     /// One update at a time.
     pub(super) updating: tokio::sync::Mutex<()>,
+    /// What was applied of an ephemeral workspace.
+    pub(super) changes: Arc<Mutex<workspace::Applied>>,
     pub(super) gone: watch::Sender<bool>,
     _share: Share,
 }
@@ -205,6 +208,7 @@ impl Ground {
                 applied,
             }),
             updating: tokio::sync::Mutex::new(()),
+            changes: Arc::default(),
             gone: watch::Sender::new(false),
             _share: parts.share,
         };

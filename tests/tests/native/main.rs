@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod changes;
 mod claims;
 mod daemon;
 mod enroll;
