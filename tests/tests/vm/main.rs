@@ -12,7 +12,6 @@ mod client;
 mod commands;
 mod counting;
 mod coverage;
-mod demo;
 mod disk;
 mod enroll;
 mod ephemeral;
@@ -32,6 +31,7 @@ mod repository;
 mod restart;
 mod scope;
 mod strict;
+mod traced_run;
 mod work;
 
 use std::{ffi::OsString, process::ExitCode, sync::mpsc, thread, time::Duration};
@@ -93,7 +93,7 @@ fn run() -> ExitCode {
         commands::trials(),
         caller::trials(),
         strict::trials(),
-        demo::trials(),
+        traced_run::trials(),
         work::trials(),
         coverage::trials(),
         // Last: they end the daemon and start others.

@@ -17,7 +17,7 @@ def tally(text, most=10):
     """The most frequent words and how often they occur, ties in order of the
     alphabet."""
     counts = Counter(words(text))
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]
+    return sorted(counts.items(), key=lambda item: -item[1])[:most]
 
 
 def bars(text, width=20, most=10):

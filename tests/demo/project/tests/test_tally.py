@@ -19,6 +19,9 @@ class Tally(unittest.TestCase):
     def test_the_most_frequent_word_comes_first(self):
         self.assertEqual(tally(TEXT, 2), [("the", 4), ("and", 1)])
 
+    def test_ties_are_in_the_order_of_the_alphabet(self):
+        self.assertEqual(tally("b a b a"), [("a", 2), ("b", 2)])
+
     def test_an_empty_text_has_no_words(self):
         self.assertEqual(tally(""), [])
 
