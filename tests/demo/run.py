@@ -247,8 +247,10 @@ EXPECTED = [
         "rule": "push of refs/heads/main to org/project: not a reference that may be pushed",
     },
 ]
-# curl and pip look for passwords of theirs, too.
+# git and pip look for passwords of theirs, and pip at all that is in /etc for the
+# name of the distribution.
 LOOKED_FOR = [f"{HOME}/.netrc", f"{HOME}/.git-credentials"]
+LOOKED_FOR += [f"/etc/{name}" for name in ("shadow", "shadow-", "gshadow", "gshadow-")]
 
 
 def told_everywhere(told):
