@@ -18,10 +18,7 @@ BOLD, DIM, RED, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[32m", "\0
 
 
 CLONE = "git clone -q https://x-access-token:$GIT_TOKEN@git.example/org/project.git project"
-INSTALL = (
-    "pip install -v --no-cache-dir --disable-pip-version-check --no-build-isolation"
-    " --index-url https://pypi.example/simple --target ../lib -r requirements.txt"
-)
+INSTALL = "pip install -v --target ../lib -r requirements.txt"
 TEST = "PYTHONPATH=../lib python3 -m unittest discover -s tests -t ."
 EDIT = r"sed -i '/return sorted/c\    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]' tally/__init__.py"
 
@@ -82,6 +79,7 @@ class Agent:
             argv=[b"sh", b"-c", script.encode()],
             cwd=os.path.join(workspace, directory).encode(),
             env=[api.EnvVar(name=name, value=value) for name, value in environment],
+            env_set=[api.EnvVar(name=name, value=value) for name, value in PIP.items()],
             stdio=api.STDIO_RELAY,
         )
 
@@ -127,6 +125,15 @@ class Agent:
         with open(f"{out}/agent.patch", "wb") as file:
             for response in self.service.ExportPatch(request):
                 file.write(response.patch)
+
+
+# What pip is told beside.
+PIP = {
+    b"PIP_DISABLE_PIP_VERSION_CHECK": b"1",
+    b"PIP_INDEX_URL": b"https://pypi.example/simple",
+    b"PIP_NO_BUILD_ISOLATION": b"0",
+    b"PIP_NO_CACHE_DIR": b"1",
+}
 
 
 class Lines:

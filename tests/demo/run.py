@@ -325,10 +325,10 @@ def main():
         check("no mount, no cgroup, no file of the daemon's", left == clean, left)
 
         title("Where the token was")
-        check("in no file and no process inside", held == [], held)
-        check("in nothing that left", TOKEN not in log + patch + shown + json.dumps(told))
+        check("the token was in no file and no process inside", held == [], held)
+        check("and in nothing that left", TOKEN not in log + patch + shown + json.dumps(told))
         pushed = [it for it in asked if it["path"].endswith("/git-receive-pack")]
-        check("at git.example, where it belongs", len(pushed) == 1, pushed)
+        check("but at git.example, where it belongs", len(pushed) == 1, pushed)
 
         title("The same without a sandbox")
         controls()
