@@ -120,7 +120,7 @@ async fn one_exec_dies_as_a_whole_and_another_goes_on() {
     other.write("before\n").await;
     assert_eq!(other.line().await, "before");
     // It is not the shell that takes the memory, and it would go on.
-    let script = format!("sleep 1000 & python3 -c \"{HOLD}\" 200; echo went on; wait");
+    let script = format!("sleep 1000 & python3 -c \"{HOLD}\" 200; echo went on; kill $!");
     let ran = client::run(&mut client, start(&["sh", "-c", &script])).await;
     assert_eq!(ran.signal(), Some(9), "{ran:?}");
     assert_eq!(ran.exited.reason(), Reason::Memory);
