@@ -1,14 +1,18 @@
 //! The command line, as clap sees it.
 
+mod changes;
 mod jobs;
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::jobs::{
-    AttachArgs, CommandArgs, CreateArgs, DetachArgs, ExecArgs, LastingArgs, LogsArgs, RmArgs,
-    WaitArgs,
+pub use self::{
+    changes::{ApplyArgs, ChangesArgs, DiffArgs, ExportArgs},
+    jobs::{
+        AttachArgs, CommandArgs, CreateArgs, DetachArgs, ExecArgs, LastingArgs, LogsArgs, RmArgs,
+        WaitArgs,
+    },
 };
 use super::{host::Host, limits::LimitArgs};
 
@@ -61,6 +65,12 @@ pub enum Command {
     Logs(LogsArgs),
     /// Wait for the end of a detached command.
     Wait(WaitArgs),
+    /// Show what an ephemeral sandbox changed in its workspace.
+    Diff(DiffArgs),
+    /// Write what it changed to a file that `git apply` takes.
+    Export(ExportArgs),
+    /// Write what it changed to the real workspace.
+    Apply(ApplyArgs),
     /// Move a running process and its descendants into a sandbox.
     Enroll(EnrollArgs),
     /// Show what was refused, and where credentials went.

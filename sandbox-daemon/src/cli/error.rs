@@ -208,6 +208,20 @@ pub enum CliError {
         /// Where it is.
         sandbox: String,
     },
+    /// A path that is no part of the sandbox's workspace.
+    #[error("`{}` is not in the workspace `{}`", shown(path), shown(workspace))]
+    OutsideWorkspace {
+        /// What was given.
+        path: PathBuf,
+        /// Of the sandbox.
+        workspace: PathBuf,
+    },
+    /// A file that is not overwritten.
+    #[error("`{}` is there already", shown(path))]
+    Exists {
+        /// It.
+        path: PathBuf,
+    },
     /// Neither an exec nor a sandbox.
     #[error("there is no exec or sandbox `{id}`")]
     UnknownId {
@@ -270,6 +284,7 @@ impl CliError {
             Self::PolicyName { .. } => "a file is named with a `/`, as in `./agent.toml`".into(),
             Self::Unset { name } => format!("give it a value: `-e {name}=VALUE`"),
             Self::UnknownId { .. } => "see `sandbox ps`".into(),
+            Self::Exists { .. } => "`--force` overwrites it".into(),
             Self::Ambiguous { .. } => "give more of its id".into(),
             Self::NothingDetached { .. } => "`sandbox exec -d` detaches a command".into(),
             Self::NotAlone { sandbox, exec } => {
@@ -353,6 +368,10 @@ impl CliError {
         }
         text
     }
+}
+
+fn shown(path: &std::path::Path) -> String {
+    crate::escape::display(path.as_os_str().as_encoded_bytes())
 }
 
 /// A status in one line, without the code's name and the metadata.

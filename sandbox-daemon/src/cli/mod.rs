@@ -4,6 +4,7 @@
 pub mod args;
 pub mod attach;
 mod caller;
+pub mod changes;
 mod denials;
 pub mod doctor;
 pub mod enroll;

@@ -1,5 +1,6 @@
 //! A daemon that only answers: what `run` does depends on the command's name.
 
+mod changes;
 mod jobs;
 
 use std::{
@@ -448,27 +449,27 @@ impl Sandboxes for Service {
 
     async fn get_changes(
         &self,
-        _: Request<proto::GetChangesRequest>,
+        request: Request<proto::GetChangesRequest>,
     ) -> Result<Response<Self::GetChangesStream>, Status> {
-        Err(Status::unimplemented(""))
+        Ok(stream(changes::changes(request.get_ref())))
     }
 
     type ExportPatchStream = ReceiverStream<Result<proto::ExportPatchResponse, Status>>;
 
     async fn export_patch(
         &self,
-        _: Request<proto::ExportPatchRequest>,
+        request: Request<proto::ExportPatchRequest>,
     ) -> Result<Response<Self::ExportPatchStream>, Status> {
-        Err(Status::unimplemented(""))
+        Ok(stream(changes::patch(request.get_ref())))
     }
 
     type ApplyChangesStream = ReceiverStream<Result<proto::ApplyChangesResponse, Status>>;
 
     async fn apply_changes(
         &self,
-        _: Request<proto::ApplyChangesRequest>,
+        request: Request<proto::ApplyChangesRequest>,
     ) -> Result<Response<Self::ApplyChangesStream>, Status> {
-        Err(Status::unimplemented(""))
+        Ok(stream(changes::applied(request.get_ref())))
     }
 
     async fn get_traffic(
@@ -536,6 +537,17 @@ impl Sandboxes for Service {
     ) -> Result<Response<proto::ValidatePolicyResponse>, Status> {
         Err(Status::unimplemented(""))
     }
+}
+
+/// A stream of what there is already.
+fn stream<T: Send + 'static>(
+    responses: Vec<Result<T, Status>>,
+) -> Response<ReceiverStream<Result<T, Status>>> {
+    let (to, answers) = mpsc::channel(responses.len());
+    for response in responses {
+        to.try_send(response).ok().unwrap();
+    }
+    Response::new(ReceiverStream::new(answers))
 }
 
 fn reason(code: Code, reason: &str) -> Status {

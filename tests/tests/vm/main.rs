@@ -8,6 +8,7 @@
 
 mod attack;
 mod caller;
+mod changes;
 mod client;
 mod commands;
 mod counting;
@@ -79,6 +80,7 @@ fn run() -> ExitCode {
     arguments.test_threads = Some(1);
     let trials = [
         files::trials(),
+        changes::trials(),
         ephemeral::trials(),
         network::trials(),
         scope::trials(),
