@@ -118,7 +118,11 @@ async fn walls(kind: &str, lay: impl Fn(u32) -> Box<dyn std::any::Any>) {
 }
 
 /// The same on the workspace of a mode: of an ephemeral one nothing is left.
-async fn walls_of(kind: &str, mode: WorkspaceMode, lay: impl Fn(u32) -> Box<dyn std::any::Any>) {
+async fn walls_of(
+    kind: &str,
+    workspace: WorkspaceMode,
+    lay: impl Fn(u32) -> Box<dyn std::any::Any>,
+) {
     for uid in [DEV, ROOT] {
         if Path::new(GROUND).exists() {
             fs::remove_dir_all(GROUND).unwrap();
@@ -128,7 +132,7 @@ async fn walls_of(kind: &str, mode: WorkspaceMode, lay: impl Fn(u32) -> Box<dyn 
         let before = host::snapshot(WORK);
         let mut client = client::root().await;
         let spec = SandboxSpec {
-            workspace_mode: mode.into(),
+            workspace_mode: workspace.into(),
             ..client::spec(uid, client::policy(POLICY), WORK)
         };
         let sandbox = client::create(&mut client, spec).await.id;
@@ -203,7 +207,7 @@ async fn walls_of(kind: &str, mode: WorkspaceMode, lay: impl Fn(u32) -> Box<dyn 
         }
         client::delete(&mut client, &sandbox).await;
         let kept = host::snapshot(WORK) == before;
-        assert_eq!(kept, mode == WorkspaceMode::Ephemeral, "{kind}, {uid}");
+        assert_eq!(kept, workspace == WorkspaceMode::Ephemeral, "{kind}, {uid}");
         for step in [
             ["read", "secret"],
             ["read", "closed/file"],
