@@ -88,6 +88,10 @@ fn lay_over(ephemeral: &Ephemeral, lower: OwnedFd) -> Result<Layers, Failed> {
         reference(&upper),
         reference(&work)
     );
+    // Before: what changes from now on may not be what the sandbox saw.
+    let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE)
+        .map_err(io::Error::from)
+        .map_err(failed("read the clock"))?;
     mount(
         Some(OWN_MOUNT),
         workspace,
@@ -98,9 +102,6 @@ fn lay_over(ephemeral: &Ephemeral, lower: OwnedFd) -> Result<Layers, Failed> {
     .map_err(io::Error::from)
     .map_err(failed("mount the overlay"))?;
     let merged = uncover(workspace).map_err(failed("take the tmpfs from its place"))?;
-    let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE)
-        .map_err(io::Error::from)
-        .map_err(failed("read the clock"))?;
     Ok(Layers {
         merged,
         upper,

@@ -52,6 +52,9 @@ pub(super) struct Operation<'c> {
     pub(super) remove: Option<&'c Path>,
 }
 
+const STALE_INDEX: &str = "was written by git in the real workspace too; `git reset` makes it \
+                           anew";
+
 type Put<'p> = dyn FnMut(Step<'_>) -> Result<(), WorkspaceError> + 'p;
 
 pub(super) fn apply(
@@ -63,7 +66,7 @@ pub(super) fn apply(
     put: &mut Put<'_>,
 ) -> Result<(), WorkspaceError> {
     let mut left_out = Vec::new();
-    let operations = workspace.as_user(|| plan(changes, terms.rules, &mut left_out))?;
+    let mut operations = workspace.as_user(|| plan(changes, terms.rules, &mut left_out))?;
     let check = Check {
         lower: workspace.lower(),
         since: workspace.layers.since,
@@ -71,7 +74,19 @@ pub(super) fn apply(
         force: terms.force,
         applied,
     };
-    let checked = workspace.as_user(|| check.all(&operations, watch))?;
+    let checked = workspace.as_user(|| {
+        operations.retain(|operation| {
+            let stale = check.stale_index(operation);
+            if stale {
+                left_out.push(LeftOut {
+                    path: operation.change.path.clone(),
+                    reason: STALE_INDEX.to_owned(),
+                });
+            }
+            !stale
+        });
+        check.all(&operations, watch)
+    })?;
     for left_out in left_out {
         put(Step::LeftOut(left_out))?;
     }

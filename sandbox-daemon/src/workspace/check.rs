@@ -79,11 +79,17 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether a file is as it was when the sandbox began, or as an earlier call
-    /// left it.
     fn state(&self, path: &Path, old: Option<&Meta>, found: &mut Found) {
+        if self.changed(path, old) {
+            found.conflicts.push(refusal(path, CHANGED));
+        }
+    }
+
+    /// Whether a file is not as it was when the sandbox began, nor as an earlier call
+    /// left it.
+    fn changed(&self, path: &Path, old: Option<&Meta>) -> bool {
         if self.force {
-            return;
+            return false;
         }
         let now = self.lower.stat(path).ok().flatten();
         // That of a directory tells only of what is in it, which is looked at too.
@@ -94,9 +100,14 @@ impl Check<'_> {
         let stamp = file(now.as_ref());
         let changed = stamp
             .is_some_and(|stamp| stamp.since(self.since) && self.applied.get(path) != Some(stamp));
-        if changed || stamp != file(old) {
-            found.conflicts.push(refusal(path, CHANGED));
-        }
+        changed || stamp != file(old)
+    }
+
+    /// Whether it is git's index, and another one by now. git writes it anew also when
+    /// it only looks, so this is no conflict; it can be made again.
+    pub(super) fn stale_index(&self, operation: &Operation<'_>) -> bool {
+        let change = operation.change;
+        change.path.ends_with(".git/index") && self.changed(&change.path, change.old.as_ref())
     }
 
     /// Whether something can be put into a directory, or be removed from it.

@@ -78,7 +78,7 @@ async fn changes_go_through_a_patch_and_are_applied() {
         // git leads a copy there.
         script(uid, GROUND, "cp -a work copy");
         said(uid, &["export", id, "--patch", "/srv/changes/p.patch"]);
-        script(uid, COPY, "git apply --index ../p.patch");
+        script(uid, COPY, "git status -s; git apply --index ../p.patch");
         assert_eq!(script(uid, COPY, LIST), inside, "{uid}");
         // Applied, the real workspace is there too, and what git runs is as it was.
         let config = fs::read(format!("{WORK}/.git/config")).unwrap();
@@ -99,6 +99,7 @@ async fn changes_go_through_a_patch_and_are_applied() {
         let again = said(uid, &["exec", id, "--", "sh", "-ec", LIST]);
         assert_eq!(again, inside, "{uid}");
         assert_eq!(said(uid, &["diff", id]), "", "{uid}");
+        // git has written the index outside.
         assert_eq!(said(uid, &["apply", id]), "", "{uid}");
         // What changed outside meanwhile is a conflict.
         said(uid, &["exec", id, "--", "sh", "-c", "echo inside > mod"]);
@@ -107,7 +108,7 @@ async fn changes_go_through_a_patch_and_are_applied() {
         assert_eq!(output.status.code(), Some(1), "{uid}: {output:?}");
         assert!(host::text(&output.stderr).contains("sandbox: mod was made or changed"));
         assert_eq!(script(uid, WORK, "cat mod"), "outside\n");
-        said(uid, &["apply", id, "--force", "mod"]);
+        said(uid, &["apply", id, "mod", "--force"]);
         assert_eq!(script(uid, WORK, "cat mod"), "inside\n");
         said(uid, &["rm", id]);
     }

@@ -92,6 +92,20 @@ fn a_conflict_refuses_all_of_it() {
 }
 
 #[test]
+fn an_index_that_git_wrote_outside_too_is_no_conflict() {
+    let mut ground = Ground::new("git init -q .; echo a > a; git add a");
+    ground.inside("echo b > b; git add b");
+    ground.outside("echo c > c; git add c");
+    let index = fs::read(ground.path(".git/index")).unwrap();
+    let report = ground.apply();
+    assert!(report.applied.contains(&"A b".to_owned()), "{report:?}");
+    let stale = ".git/index was written by git in the real workspace too; `git reset` makes \
+                 it anew";
+    assert_eq!(report.left_out, [stale]);
+    assert_eq!(fs::read(ground.path(".git/index")).unwrap(), index);
+}
+
+#[test]
 fn a_rename_of_a_directory_keeps_what_the_sandbox_sees() {
     let mut ground = Ground::new("mkdir -p a/b; seq 1000 > a/b/c; echo d > a/d; ln -s d a/l");
     ground.inside("mv a z");

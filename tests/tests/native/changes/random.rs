@@ -10,7 +10,7 @@ use std::{
 use super::{Ground, patches::round_trip};
 
 /// So many trees.
-const TREES: u64 = 60;
+const TREES: u64 = 40;
 
 /// Small, repeatable, not good.
 struct Dice(u64);
