@@ -55,6 +55,11 @@ const KEPT: [(FsFlags, MsFlags); 1] = [(FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC)]
 /// one file system where that is possible.
 const OPTIONS: &str = "redirect_dir=on,metacopy=off,index=off,xino=on";
 
+/// Roughly what a file takes of the kernel's memory beside its contents.
+const INODE: u64 = 1024;
+/// For overlayfs, and for what a small workspace has at least.
+const SPARE_INODES: u64 = 1024;
+
 /// Lays an overlay over a workspace, in the mount namespace of the calling thread.
 pub(super) fn lay(account: &Account, ephemeral: &Ephemeral) -> Result<Layers, LaunchError> {
     let workspace = &ephemeral.workspace;
@@ -131,7 +136,11 @@ fn nothing_mounted_below(workspace: &Path) -> Result<(), LaunchError> {
 /// A tmpfs over the workspace, which is the one place that surely exists; its
 /// directories for the upper layer and for overlayfs itself.
 fn room(workspace: &Path, disk: Option<u64>) -> io::Result<(OwnedFd, OwnedFd)> {
-    let size = disk.map_or_else(String::new, |bytes| format!(",size={bytes}"));
+    // Empty files take no blocks: so many as there is room for.
+    let inodes = |bytes: u64| bytes / INODE + SPARE_INODES;
+    let size = disk.map_or_else(String::new, |bytes| {
+        format!(",size={bytes},nr_inodes={}", inodes(bytes))
+    });
     mount(
         Some(OWN_MOUNT),
         workspace,

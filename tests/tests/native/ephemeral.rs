@@ -113,6 +113,11 @@ async fn changes_take_no_more_than_they_may() {
     let ran = ran.unwrap();
     assert_ne!(ran.status, ExitStatus::Code(0));
     assert!(ran.stdout.contains("No space left"), "{}", ran.stdout);
+    // Empty files are not for nothing either.
+    let files = format!("cd {} && seq 6000 | xargs touch", dir.path().display());
+    let ran = scratch.run(&view, &account, &["sh", "-c", &files]).await;
+    let ran = ran.unwrap();
+    assert!(ran.stdout.contains("No space left"), "{}", ran.stdout);
 }
 
 #[tokio::test]
