@@ -21,6 +21,7 @@ mod expect;
 mod files;
 mod ground;
 mod host;
+mod jobs;
 mod lifecycle;
 mod limits;
 mod network;
@@ -32,6 +33,8 @@ mod repository;
 mod restart;
 mod scope;
 mod strict;
+mod terminal;
+mod tmux;
 mod traced_run;
 mod work;
 
@@ -95,10 +98,14 @@ fn run() -> ExitCode {
         commands::trials(),
         caller::trials(),
         strict::trials(),
+        jobs::trials(),
+        terminal::trials(),
         traced_run::trials(),
         work::trials(),
         coverage::trials(),
         // Last: they end the daemon and start others.
+        jobs::last(),
+        terminal::last(),
         restart::trials(),
         offsets::trials(),
     ];
