@@ -79,8 +79,9 @@ pub(crate) fn attached() -> BTreeSet<String> {
 pub(crate) async fn end_the_daemon(by: Signal) {
     let old = daemon();
     kill(old, by).unwrap();
+    // Threads that are still ending have its socket open.
     wait_until("the daemon is gone", || {
-        !alive(old.as_raw().cast_unsigned())
+        !alive(old.as_raw().cast_unsigned()) && !accepts()
     })
     .await;
 }
@@ -351,8 +352,9 @@ async fn a_daemon_that_is_told_to_end_ends_what_it_runs() {
     assert_eq!(ran.exited.reason(), reason, "{ran:?}");
     assert!(!alive(pid));
     drop((client, stream));
+    // Threads that are still ending have its socket open.
     wait_until("the daemon is gone", || {
-        !alive(old.as_raw().cast_unsigned())
+        !alive(old.as_raw().cast_unsigned()) && !accepts()
     })
     .await;
     let left = host::sandboxes();
