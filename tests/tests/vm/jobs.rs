@@ -1,6 +1,6 @@
 //! Detached commands behind the walls, and what is left of them: nothing.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use nix::sys::signal::Signal;
 use sandbox_daemon::proto::{
@@ -248,7 +248,11 @@ async fn nothing_of_it_outlives_a_daemon_that_is_killed() {
     let script = "echo text; setsid sleep 1000 & sleep 1000";
     let start = client::start_in(&sandbox.id, &["sh", "-c", script]);
     let (exec, pid) = detach(&mut client, start).await;
-    wait_until("it has written", || There::now().unnamed == 1).await;
+    // Not before: without a reader its write would end it.
+    while logs(&mut client, &exec, false).await != "text\n" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(There::now().unnamed, 1);
     restart::end_the_daemon(Signal::SIGKILL).await;
     assert!(alive(pid));
     restart::start_another("/run/after-the-jobs.log").await;
