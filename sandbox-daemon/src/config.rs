@@ -273,7 +273,7 @@ mod tests {
         let (block, _) = block.split_once("```").unwrap();
         assert_eq!(parse(block).unwrap(), Config::default());
         let keys = block.lines().filter(|line| line.contains(" = ")).count();
-        assert_eq!(keys, 18, "a key is missing");
+        assert_eq!(keys, 19, "a key is missing");
     }
 
     #[test]
