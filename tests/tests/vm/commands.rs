@@ -430,19 +430,25 @@ async fn ps_lists_what_kill_ends() {
     let head: Vec<_> = listed.lines().next().unwrap().split_whitespace().collect();
     let columns = [
         "SANDBOX",
+        "NAME",
         "UID",
         "POLICY",
+        "MODE",
         "WORKSPACE",
+        "EXPIRES",
         "EXEC",
         "PID",
+        "STATUS",
         "COMMAND",
     ];
     assert_eq!(head, columns, "{listed}");
     let row = listed.lines().find(|row| row.contains(WORK)).unwrap();
     let cells: Vec<_> = row.split_whitespace().collect();
-    assert_eq!(cells[1..4], ["1000", "default", WORK], "{listed}");
-    assert_eq!(Some(cells[5]), line.trim_end().strip_prefix("ok "));
-    assert!(cells[6..].contains(&"--attack"), "{listed}");
+    let of_sandbox = ["-", "1000", "default", "direct", WORK, "-"];
+    assert_eq!(cells[1..7], of_sandbox, "{listed}");
+    assert_eq!(Some(cells[8]), line.trim_end().strip_prefix("ok "));
+    assert_eq!(cells[9], "running", "{listed}");
+    assert!(cells[10..].contains(&"--attack"), "{listed}");
     let json = text(&sandbox(&["ps", "-o", "json"]).stdout);
     let json: Value = serde_json::from_str(&json).unwrap();
     let ours = json
@@ -454,9 +460,9 @@ async fn ps_lists_what_kill_ends() {
         .clone();
     assert_eq!(ours["id"], cells[0], "{json:#}");
     assert_eq!(ours["uid"], 1000, "{json:#}");
-    assert_eq!(ours["execs"][0]["pid"].to_string(), cells[5], "{json:#}");
+    assert_eq!(ours["execs"][0]["pid"].to_string(), cells[8], "{json:#}");
     let exec = ours["execs"][0]["id"].as_str().unwrap().to_owned();
-    assert_eq!(exec, cells[4], "{json:#}");
+    assert_eq!(exec, cells[7], "{json:#}");
     let killed = sandbox(&["kill", &exec]);
     assert!(killed.status.success(), "{killed:?}");
     assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
