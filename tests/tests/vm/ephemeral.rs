@@ -19,7 +19,7 @@ crate::trials![
 ];
 
 const GROUND: &str = "/srv/ephemeral";
-const WORK: &str = "/srv/ephemeral/tree/work";
+const WORK: &str = "/srv/ephemeral/tree/project";
 /// Another way to the directory above the workspace, and one to a part of it.
 const ABOVE: &str = "/srv/ephemeral/above";
 const PART: &str = "/srv/ephemeral/part";
@@ -101,17 +101,17 @@ async fn answers(uid: u32, mode: WorkspaceMode, steps: &[&[&str]]) -> (Vec<Strin
 async fn the_real_files_are_not_written_through_another_mount() {
     let steps: [(&[&str], &str); 10] = [
         // In the overlay.
-        (&["append", "tree/work/file"], "ok"),
-        (&["append", "tree/work/part/file"], "ok"),
+        (&["append", "tree/project/file"], "ok"),
+        (&["append", "tree/project/part/file"], "ok"),
         // The real ones.
-        (&["append", "above/work/file"], "EACCES"),
-        (&["open", "above/work/made", "creat"], "EACCES"),
-        (&["unlink", "above/work/other"], "EACCES"),
+        (&["append", "above/project/file"], "EACCES"),
+        (&["open", "above/project/made", "creat"], "EACCES"),
+        (&["unlink", "above/project/other"], "EACCES"),
         (&["append", "part/file"], "EACCES"),
         (&["open", "part/made", "creat"], "EACCES"),
-        (&["read", "above/work/secret"], "ENOENT"),
-        (&["open", "above/work/gone", "creat"], "EACCES"),
-        (&["read", "above/work/key.pem"], "ENOENT"),
+        (&["read", "above/project/secret"], "ENOENT"),
+        (&["open", "above/project/gone", "creat"], "EACCES"),
+        (&["read", "above/project/key.pem"], "ENOENT"),
     ];
     let all: Vec<&[&str]> = steps.iter().map(|(step, _)| *step).collect();
     for uid in [DEV, ROOT] {
@@ -140,8 +140,8 @@ async fn what_is_denied_elsewhere_is_denied_in_the_overlay() {
     let binds = Binds::make();
     let steps: [&[&str]; 3] = [
         &["read", "part/closed/file"],
-        &["read", "tree/work/part/closed/file"],
-        &["append", "tree/work/part/closed/file"],
+        &["read", "tree/project/part/closed/file"],
+        &["append", "tree/project/part/closed/file"],
     ];
     let (answers, _) = answers(DEV, WorkspaceMode::Ephemeral, &steps).await;
     assert_eq!(answers, ["ENOENT", "ENOENT", "ENOENT"]);
