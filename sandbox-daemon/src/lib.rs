@@ -21,6 +21,7 @@ pub mod proto;
 pub mod sandbox;
 pub mod secrets;
 pub mod selftest;
+pub mod steps;
 #[expect(unsafe_code, reason = "system calls that have no safe wrapper")]
 pub mod sys;
 pub mod walls;

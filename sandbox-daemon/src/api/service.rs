@@ -12,6 +12,7 @@ use crate::{
     proto::{self, run_request, sandboxes_server::Sandboxes, watch_events_response},
     sandbox::{Registry, SandboxError, Share},
     secrets::Secrets,
+    steps,
 };
 
 /// Messages between an exec and its call; behind them its output blocks.
@@ -129,6 +130,7 @@ impl Sandboxes for Service {
         let deadline = deadline::of(request.metadata());
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|first| first.request);
+        steps::done("asked");
         let Some(run_request::Request::Start(start)) = first else {
             let problem = "must be `start` in the first message";
             return Err(status::of(SandboxError::invalid("request", problem)));

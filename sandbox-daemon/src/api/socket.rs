@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::peer::Connection;
-use crate::{config::Config, launch::Peer, sandbox::Registry};
+use crate::{config::Config, launch::Peer, sandbox::Registry, steps};
 
 /// How long to wait when the host has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -138,6 +138,7 @@ impl Socket {
                 };
                 match stream {
                     Ok((stream, _)) => {
+                        steps::done("connected");
                         if let Some(connection) = identify(&registry, stream)
                             && accepted.send(Ok(connection)).await.is_err()
                         {

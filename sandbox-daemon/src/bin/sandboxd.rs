@@ -24,10 +24,10 @@ use sandbox_daemon::{
     config::Config,
     egress::Egress,
     events::{Events, Journal},
-    kernel::{EventSource, Kernel, Options},
+    kernel::{self, EventSource, Kernel, Options},
     sandbox::{KernelEnforcer, Registry, new_id},
     secrets::Secrets,
-    selftest, walls,
+    selftest, sys, walls,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -73,6 +73,7 @@ fn main() -> ExitCode {
 
 fn run(config: Option<&Path>) -> Result<()> {
     log();
+    sys::share_free_memory();
     let config = Config::load(config)?;
     if !nix::unistd::geteuid().is_root() {
         bail!("sandboxd must run as root\n\nhint: `sudo sandboxd --foreground`");
@@ -99,6 +100,10 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let slice = Hierarchy::find()?.slice(&config.slice)?;
     let (kernel, source) = raise_walls(&config, &slice).await?;
+    // Loading needs more than all that follows.
+    if let Err(error) = sys::forget_constant(kernel::OBJECT) {
+        tracing::debug!(%error, "cannot give memory back");
+    }
 
     let journal = Journal::new(new_id(), config.event_buffer);
     let events = Arc::new(Events::new(journal));
@@ -119,6 +124,7 @@ async fn serve(config: Config, lock: Lock) -> Result<()> {
     tokio::spawn(async move { expiring.expire().await });
 
     let socket = Socket::bind(&config, lock)?;
+    sys::trim();
     tracing::info!(socket = %config.socket.display(), "ready");
     // Whoever started it may not have asked to be told.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -53,6 +53,11 @@ impl Mounts {
         })
     }
 
+    /// As they were when they were read last.
+    pub fn list(&self) -> &[Mount] {
+        &self.mounts
+    }
+
     /// The place as a path of the namespace. Reads the mounts anew if it is on
     /// a file system that was not there before.
     pub fn locate(&mut self, place: &Place) -> Vec<u8> {

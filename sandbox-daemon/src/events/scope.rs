@@ -47,13 +47,13 @@ struct Generation {
     number: u32,
     digest: Arc<str>,
     network: Arc<str>,
-    labels: Vec<Arc<str>>,
+    labels: Arc<[Arc<str>]>,
 }
 
 impl Rules {
     /// Adds a generation: the names of rules 1, 2, ..., and of the network's
     /// mode.
-    pub fn put(&self, number: u32, digest: &str, network: &str, labels: Vec<Arc<str>>) {
+    pub fn put(&self, number: u32, digest: &str, network: &str, labels: Arc<[Arc<str>]>) {
         let mut generations = self
             .generations
             .write()
@@ -343,7 +343,7 @@ mod tests {
     fn expect(events: &Events, cgroup: u64, exec: &str) -> Arc<Scope> {
         let rules = Rules::default();
         let labels = vec!["credentials".into(), "~/.bashrc".into()];
-        rules.put(3, "digest", "network none", labels);
+        rules.put(3, "digest", "network none", labels.into());
         let owner = Owner {
             uid: 1000,
             sandbox: "s".into(),

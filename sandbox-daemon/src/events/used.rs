@@ -220,7 +220,7 @@ pub(crate) mod tests {
     fn events() -> (Events, Arc<Scope>) {
         let events = Events::new(Journal::new("e".into(), 100_000));
         let rules = Rules::default();
-        rules.put(3, "digest", "network proxy", Vec::new());
+        rules.put(3, "digest", "network proxy", Vec::new().into());
         let owner = Owner {
             uid: 1000,
             sandbox: "s".into(),

@@ -15,21 +15,23 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
 use doubtful::Doubtful;
+pub(super) use held::STABLE;
 pub use lower::Lower;
 use sandbox_common::{
     Fold, Identity, Key, NAME_BYTES, Value, bits, builtin, folds, header, kind, name_hash,
 };
 
 use super::{
-    Compiled, KernelError, Watch,
+    Compiled, KernelError, Lookups, Watch,
     tree::{Chain, End, Found, Identify, Node, Tree},
 };
 use crate::{
     policy::{Access, Listen, Mode, NetworkMode, Place, Policy},
-    sys::Mount,
+    sys::{Mount, OWN_MOUNT},
 };
 
 /// What a policy is compiled for.
@@ -71,9 +73,10 @@ pub fn compile(
         ruled: BTreeMap::new(),
         directories: BTreeSet::new(),
         watched: BTreeMap::new(),
-        below: Vec::new(),
+        below: None,
     };
     let mut found = compiler.find(policy)?;
+    let to_own = to_own(&found, mounts);
     let own = match own {
         Some(own) => own.clone(),
         None => anchors::own(&found),
@@ -122,14 +125,40 @@ pub fn compile(
         },
         header,
     );
+    let watches: Vec<_> = compiler
+        .held()
+        .chain(compiler.watched.values().cloned())
+        .collect();
     Ok(Compiled {
-        watches: compiler
-            .held()
-            .chain(compiler.watched.values().cloned())
-            .collect(),
+        lookups: Lookups::new(
+            &compiler.tree,
+            compiler.below.as_ref(),
+            &watches,
+            mounts,
+            to_own,
+        ),
+        watches,
         entries: compiler.entries.into_iter().collect(),
+        shared: Arc::default(),
         own,
     })
+}
+
+/// The paths that lead to the sandbox's own mounts.
+fn to_own(places: &[Ruled<'_>], mounts: &[Mount]) -> BTreeSet<PathBuf> {
+    let own: Vec<u32> = mounts
+        .iter()
+        .filter(|mount| mount.source == OWN_MOUNT)
+        .map(|mount| mount.dev)
+        .collect();
+    let is_own = |node: &Rc<Node>| own.contains(&node.identity.dev);
+    let leads = |place: &&Ruled<'_>| {
+        let (End::Existing(chain) | End::Missing { parents: chain, .. }) = &place.found.end;
+        let links = place.found.links.iter().flat_map(|link| &link.chain);
+        chain.iter().chain(links).any(is_own)
+    };
+    let leading = places.iter().filter(leads);
+    leading.map(|place| place.path.to_owned()).collect()
 }
 
 /// What became of the path of a rule.
@@ -152,7 +181,7 @@ struct Compiler<'a> {
     /// What would make the rules others, by directory.
     watched: BTreeMap<PathBuf, Watch>,
     /// What was met below the overlay of an ephemeral workspace.
-    below: Vec<Rc<Node>>,
+    below: Option<Tree<'a>>,
 }
 
 impl Compiler<'_> {

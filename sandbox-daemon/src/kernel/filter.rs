@@ -1,19 +1,32 @@
 //! The filter that all policies share: which places some policy may have.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use aya::maps::{Array, MapData};
-use sandbox_common::{FILTER_WORDS, Key, Value, filter_bits};
+use sandbox_common::{FILTER_WORDS, filter_bits};
 
-use super::{KernelError, map};
+use super::{Compiled, KernelError, Shared, map};
 
 /// The filter of all policies, with a count for every bit.
 pub(super) struct Filter {
     map: FilterMap,
+    /// As they are in the map.
     words: Box<[u64; FILTER_WORDS]>,
-    counts: HashMap<u32, u32>,
+    counts: Vec<u32>,
+    /// Bits that no policy has any more. They are cleared with the next that are
+    /// set: until then they cost a look at a policy, and nothing else.
+    stale: Vec<u32>,
     /// The bits of each sandbox's policy.
-    bits: HashMap<u64, Vec<u32>>,
+    bits: HashMap<u64, Bits>,
+    /// How many policies have shared entries, by address.
+    shared: HashMap<usize, u32>,
+}
+
+/// The bits of one policy.
+pub(super) struct Bits {
+    own: Vec<u32>,
+    /// Counted once for all policies that have them.
+    shared: Arc<Shared>,
 }
 
 /// One value, so that programs find it once and then index into it.
@@ -28,8 +41,10 @@ impl Filter {
         Self {
             map,
             words: Box::new([0; FILTER_WORDS]),
-            counts: HashMap::new(),
+            counts: vec![0; FILTER_WORDS * 64],
+            stale: Vec::new(),
             bits: HashMap::new(),
+            shared: HashMap::new(),
         }
     }
 
@@ -37,54 +52,90 @@ impl Filter {
     /// not known.
     pub(super) fn adopt(&mut self, earlier: &FilterMap) -> Result<(), KernelError> {
         let words = earlier.get(&0, 0).map_err(map("read the filter"))?;
-        for (word, at) in words.iter().zip(0..) {
-            for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
-                self.add(at * 64 + bit);
-            }
-        }
-        self.write()
+        let bits = words.iter().zip(0..).flat_map(|(word, at)| {
+            let set = (0..64).filter(move |bit| word >> bit & 1 == 1);
+            set.map(move |bit| at * 64 + bit)
+        });
+        let bits: Vec<u32> = bits.collect();
+        self.add(&bits)
     }
 
     /// Sets the bits of a policy.
-    pub(super) fn raise(&mut self, entries: &[(Key, Value)]) -> Result<Vec<u32>, KernelError> {
-        let bits: Vec<u32> = entries
-            .iter()
-            .flat_map(|(key, value)| filter_bits(key, value))
-            .collect();
-        for bit in &bits {
-            self.add(*bit);
+    pub(super) fn raise(&mut self, compiled: &Compiled) -> Result<Bits, KernelError> {
+        let shared = compiled.shared.clone();
+        let users = self.shared.entry(Arc::as_ptr(&shared).addr()).or_default();
+        *users += 1;
+        if *users == 1 {
+            let bits: Vec<u32> = shared.filter_bits().collect();
+            self.add(&bits)?;
         }
-        self.write()?;
-        Ok(bits)
+        let own = compiled
+            .entries
+            .iter()
+            .flat_map(|(key, value)| filter_bits(key, value));
+        let own: Vec<u32> = own.collect();
+        self.add(&own)?;
+        Ok(Bits { own, shared })
     }
 
     /// Says whose bits they are, in the place of those before.
-    pub(super) fn assign(&mut self, sandbox: u64, bits: Vec<u32>) -> Result<(), KernelError> {
-        let before = if bits.is_empty() {
-            self.bits.remove(&sandbox)
-        } else {
-            self.bits.insert(sandbox, bits)
+    pub(super) fn assign(&mut self, sandbox: u64, bits: Option<Bits>) {
+        let before = match bits {
+            Some(bits) => self.bits.insert(sandbox, bits),
+            None => self.bits.remove(&sandbox),
         };
-        self.lower(&before.unwrap_or_default())
+        if let Some(before) = before {
+            self.lower(before);
+        }
+    }
+
+    /// Whether some policy of a sandbox has bits here.
+    pub(super) fn knows(&self, sandbox: u64) -> bool {
+        self.bits.contains_key(&sandbox)
     }
 
     /// Takes the bits of a policy back.
-    pub(super) fn lower(&mut self, bits: &[u32]) -> Result<(), KernelError> {
-        for bit in bits {
-            if let Some(count) = self.counts.get_mut(bit) {
-                *count -= 1;
-                if *count == 0 {
-                    self.counts.remove(bit);
-                    self.words[*bit as usize / 64] &= !(1 << (bit % 64));
+    pub(super) fn lower(&mut self, bits: Bits) {
+        for bit in bits.own {
+            self.subtract(bit);
+        }
+        let shared = Arc::as_ptr(&bits.shared).addr();
+        if let Some(users) = self.shared.get_mut(&shared) {
+            *users -= 1;
+            if *users == 0 {
+                self.shared.remove(&shared);
+                for bit in bits.shared.filter_bits() {
+                    self.subtract(bit);
                 }
             }
         }
-        self.write()
     }
 
-    fn add(&mut self, bit: u32) {
-        *self.counts.entry(bit).or_default() += 1;
-        self.words[bit as usize / 64] |= 1 << (bit % 64);
+    fn subtract(&mut self, bit: u32) {
+        let count = &mut self.counts[bit as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.stale.push(bit);
+        }
+    }
+
+    fn add(&mut self, bits: &[u32]) -> Result<(), KernelError> {
+        let mut missing = false;
+        for bit in bits {
+            self.counts[*bit as usize] += 1;
+            let (word, mask) = (*bit as usize / 64, 1 << (bit % 64));
+            missing |= self.words[word] & mask == 0;
+            self.words[word] |= mask;
+        }
+        if !missing {
+            return Ok(());
+        }
+        for bit in std::mem::take(&mut self.stale) {
+            if self.counts[bit as usize] == 0 {
+                self.words[bit as usize / 64] &= !(1 << (bit % 64));
+            }
+        }
+        self.write()
     }
 
     /// In one piece. A program that reads meanwhile sees each word as it was or

@@ -5,6 +5,7 @@ mod btf;
 mod compile;
 mod error;
 mod filter;
+mod known;
 mod layout;
 mod pins;
 mod probe;
@@ -22,16 +23,17 @@ use std::{
 
 use aya::{
     Btf as AyaBtf, EbpfError, EbpfLoader, VerifierLogLevel,
-    maps::{Array, HashMap, HashOfMaps, Map, MapData, MapError, RingBuf},
+    maps::{Array, HashMap, HashOfMaps, IterableMap as _, Map, MapData, MapError, RingBuf},
 };
 pub use btf::BtfError;
 pub use compile::{Circumstances, Lower, compile};
 pub use error::KernelError;
 use filter::{Filter, FilterMap};
+pub use known::{Lookups, renew};
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState, Wall};
-use sandbox_common::{Counters, Entrances, Identity, Key, Lent, Value};
+use sandbox_common::{Counters, Entrances, Identity, Key, Lent, Value, filter_bits};
 use tokio::io::Interest;
 
 use crate::sys::{self, Watched};
@@ -65,10 +67,21 @@ pub struct Options<'a> {
 pub struct Compiled {
     /// Entries of the rule map, the header among them.
     pub entries: Vec<(Key, Value)>,
+    /// And those that other sandboxes have as well.
+    pub shared: Arc<Shared>,
     /// What would make them others.
     pub watches: Vec<Watch>,
     /// Rules that make something read-only which the sandbox is to make.
     pub own: BTreeSet<u32>,
+    /// Until when another sandbox would get the same; none: that cannot be said.
+    pub lookups: Option<Arc<Lookups>>,
+}
+
+/// Entries that several sandboxes have.
+#[derive(Debug, Default)]
+pub struct Shared {
+    keys: Vec<Key>,
+    values: Vec<Value>,
 }
 
 /// A directory in which something that comes or goes would change a policy's
@@ -83,11 +96,30 @@ pub struct Watch {
     pub names: Vec<(OsString, bool)>,
 }
 
+impl Compiled {
+    fn filter_bits(&self) -> impl Iterator<Item = u32> {
+        let own = self
+            .entries
+            .iter()
+            .flat_map(|(key, value)| filter_bits(key, value));
+        self.shared.filter_bits().chain(own)
+    }
+}
+
+impl Shared {
+    fn filter_bits(&self) -> impl Iterator<Item = u32> {
+        let entries = self.keys.iter().zip(&self.values);
+        entries.flat_map(|(key, value)| filter_bits(key, value))
+    }
+}
+
 type Policies = HashOfMaps<MapData, u64, HashMap<MapData, Key, Value>>;
 
 /// Programs in force, and their maps.
 pub struct Kernel {
     state: Mutex<State>,
+    /// `POLICIES` once more.
+    policies: Arc<OwnedFd>,
     resolved: Mutex<HashMap<MapData, u32, Identity>>,
     counters: Mutex<HashMap<MapData, u64, Counters>>,
     lent: Mutex<LentFiles>,
@@ -158,6 +190,7 @@ impl Kernel {
         programs::load(&mut ebpf, &btf, &types)?;
 
         let pins = Pins::begin(&ebpf)?;
+        let outer = share(&ebpf, "POLICIES")?;
         let mut policies: Policies = take(&mut ebpf, "POLICIES")?;
         let mut filter = Filter::new(take(&mut ebpf, "FILTER")?);
         let adopted = earlier.adopt(&mut policies, &mut filter)?;
@@ -173,6 +206,7 @@ impl Kernel {
                 map: take(&mut ebpf, "LENT")?,
                 keys: std::collections::HashMap::new(),
             }),
+            policies: Arc::new(outer),
             flows: share(&ebpf, "FLOWS")?,
             asked: share(&ebpf, "ASKED")?,
             entrances: Mutex::new(take(&mut ebpf, "ENTRANCES")?),
@@ -206,38 +240,71 @@ impl Kernel {
     /// Puts a policy in force for a sandbox, or replaces it. When it returns,
     /// every later check uses it.
     pub fn install(&self, sandbox: u64, compiled: &Compiled) -> Result<(), KernelError> {
-        let size = u32::try_from(compiled.entries.len().max(1)).unwrap_or(u32::MAX);
-        let mut rules =
-            HashMap::<MapData, Key, Value>::create(size, 0).map_err(map("make a policy"))?;
-        for (key, value) in &compiled.entries {
-            rules.insert(key, value, 0).map_err(map("fill a policy"))?;
+        let (shared, entries) = (&compiled.shared, &compiled.entries);
+        let size = u32::try_from(shared.keys.len() + entries.len()).unwrap_or(u32::MAX);
+        let rules =
+            HashMap::<MapData, Key, Value>::create(size.max(1), 0).map_err(map("make a policy"))?;
+        let (keys, values): (Vec<Key>, Vec<Value>) = entries.iter().copied().unzip();
+        for (keys, values) in [(&shared.keys, &shared.values), (&keys, &values)] {
+            sys::map_insert_all(rules.map().fd(), keys, values).map_err(failed("fill a policy"))?;
         }
         let mut state = self.state();
         // The filter first: a file that it does not know has no rule.
-        let bits = state.filter.raise(&compiled.entries)?;
-        let installed = state.insert(sandbox, &rules, &bits);
-        if let Err(error) = installed {
-            state.filter.lower(&bits)?;
-            return Err(error);
+        let bits = state.filter.raise(compiled)?;
+        let installed = if state.is_new(sandbox) {
+            drop(state);
+            self.insert_first(sandbox, rules)
+        } else {
+            let installed = state.insert(sandbox, &rules, compiled);
+            drop(state);
+            installed
+        };
+        let mut state = self.state();
+        match installed {
+            // Nobody reads a replaced policy any more.
+            Ok(()) => state.filter.assign(sandbox, Some(bits)),
+            Err(_) => state.filter.lower(bits),
         }
-        // Nobody reads a replaced policy any more.
-        state.filter.assign(sandbox, bits)
+        installed
+    }
+
+    /// Puts rules in force for a sandbox that has none. The kernel waits until no
+    /// program reads those from before, which here there are not: that is left to
+    /// another thread.
+    fn insert_first(
+        &self,
+        sandbox: u64,
+        rules: HashMap<MapData, Key, Value>,
+    ) -> Result<(), KernelError> {
+        let action = "install a policy";
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            let inserted = sys::map_insert_map(&*self.policies, sandbox, rules.map().fd());
+            return inserted.map_err(failed(action));
+        };
+        let outer = self.policies.clone();
+        let mut inserting =
+            runtime.spawn_blocking(move || sys::map_insert_map(&*outer, sandbox, rules.map().fd()));
+        while !sys::map_has_map(&*self.policies, sandbox).map_err(failed(action))? {
+            if inserting.is_finished() {
+                let inserted = runtime.block_on(&mut inserting).map_err(io::Error::other);
+                return inserted.flatten().map_err(failed(action));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Forgets a sandbox; processes that were still in it would be refused
-    /// everything.
+    /// everything. Waits until no program reads its policy.
     pub fn remove(&self, sandbox: u64) -> Result<(), KernelError> {
+        sys::map_remove_map(&*self.policies, sandbox).map_err(failed("remove a policy"))?;
         let State {
-            policies,
-            adopted,
-            filter,
-            ..
+            adopted, filter, ..
         } = &mut *self.state();
         for earlier in adopted {
             absent(earlier.policies.remove(&sandbox)).map_err(map("remove a policy"))?;
         }
-        absent(policies.remove(&sandbox)).map_err(map("remove a policy"))?;
-        filter.assign(sandbox, Vec::new())?;
+        filter.assign(sandbox, None);
         let mut lent = lock(&self.lent);
         for key in lent.keys.remove(&sandbox).unwrap_or_default() {
             absent(lent.map.remove(&key)).map_err(map("take a file back"))?;
@@ -359,17 +426,22 @@ impl Kernel {
 }
 
 impl State {
+    /// Whether no program, of this daemon's or an earlier one's, has rules for it.
+    fn is_new(&self, sandbox: u64) -> bool {
+        self.adopted.is_empty() && !self.filter.knows(sandbox)
+    }
+
     /// Puts rules in force, first under the programs of earlier daemons.
     fn insert(
         &mut self,
         sandbox: u64,
         rules: &HashMap<MapData, Key, Value>,
-        bits: &[u32],
+        compiled: &Compiled,
     ) -> Result<(), KernelError> {
         for earlier in &mut self.adopted {
             let mut words = earlier.filter.get(&0, 0).map_err(map("read the filter"))?;
-            for bit in bits {
-                words[*bit as usize / 64] |= 1 << (bit % 64);
+            for bit in compiled.filter_bits() {
+                words[bit as usize / 64] |= 1 << (bit % 64);
             }
             earlier
                 .filter
@@ -438,13 +510,19 @@ fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
 /// A descriptor of a map that somebody else reads.
 fn share(ebpf: &aya::Ebpf, name: &'static str) -> Result<OwnedFd, KernelError> {
     match ebpf.map(name) {
-        Some(Map::HashMap(data)) => data.fd().as_fd().try_clone_to_owned().map_err(shared),
+        Some(Map::HashMap(data) | Map::HashOfMaps(data)) => {
+            data.fd().as_fd().try_clone_to_owned().map_err(shared)
+        }
         _ => Err(KernelError::Object(name)),
     }
 }
 
 fn shared(error: io::Error) -> KernelError {
-    map("share a map")(MapError::IoError(error))
+    failed("share a map")(error)
+}
+
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> KernelError {
+    move |error| map(action)(MapError::IoError(error))
 }
 
 /// Removing what is not there is no failure.

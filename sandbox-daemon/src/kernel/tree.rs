@@ -88,6 +88,15 @@ pub(super) enum End {
     },
 }
 
+/// A name that was looked for.
+pub(super) struct Lookup<'t> {
+    /// Without symbolic links.
+    pub path: &'t Path,
+    pub parent: &'t Node,
+    /// None: there is no such file.
+    pub node: Option<&'t Node>,
+}
+
 /// Opened directories, by path.
 pub(super) struct Tree<'a> {
     identify: &'a dyn Identify,
@@ -175,6 +184,22 @@ impl<'a> Tree<'a> {
         std::iter::once(&self.root).chain(self.nodes.values().flatten())
     }
 
+    /// All that was looked for, whether it exists or not.
+    pub(super) fn lookups(&self) -> impl Iterator<Item = Lookup<'_>> {
+        self.nodes.iter().filter_map(|(path, node)| {
+            let above = path.parent()?;
+            let parent = match self.nodes.get(above) {
+                Some(parent) => parent.as_deref()?,
+                None => &self.root,
+            };
+            Some(Lookup {
+                path,
+                parent,
+                node: node.as_deref(),
+            })
+        })
+    }
+
     fn child(&mut self, parent: &Rc<Node>, name: &OsStr) -> Result<Option<Rc<Node>>, KernelError> {
         let path = parent.path.join(name);
         if let Some(known) = self.nodes.get(&path) {
@@ -184,7 +209,7 @@ impl<'a> Tree<'a> {
             Some((place, directory)) if *place == path => {
                 node(self.identify, directory.clone(), &path)?
             }
-            _ => open(self.identify, Some(parent), &path)?,
+            _ => open(self.identify, Some(&*parent.file), &path)?,
         };
         let node = node.map(Rc::new);
         self.nodes.insert(path, node.clone());
@@ -192,15 +217,26 @@ impl<'a> Tree<'a> {
     }
 }
 
+/// Looks for a file once more, in its directory if that is open; none: it does
+/// not exist.
+pub(super) fn look(
+    identify: &dyn Identify,
+    parent: Option<&OwnedFd>,
+    path: &Path,
+) -> Result<Option<(Arc<OwnedFd>, Identity)>, KernelError> {
+    let node = open(identify, parent, path)?;
+    Ok(node.map(|node| (node.file, node.identity)))
+}
+
 /// Opens a file; none: it does not exist, or not for root (FUSE, for one).
 fn open(
     identify: &dyn Identify,
-    parent: Option<&Node>,
+    parent: Option<&OwnedFd>,
     path: &Path,
 ) -> Result<Option<Node>, KernelError> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let opened = match (parent, path.file_name()) {
-        (Some(parent), Some(name)) => openat(&*parent.file, name, flags, Mode::empty()),
+        (Some(parent), Some(name)) => openat(parent, name, flags, Mode::empty()),
         _ => nix::fcntl::open(path, flags, Mode::empty()),
     };
     let Ok(file) = opened else {

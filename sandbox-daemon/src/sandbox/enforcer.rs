@@ -5,11 +5,17 @@ use std::{
     collections::BTreeSet,
     error::Error,
     os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 use sandbox_common::{Counters, Entrances};
 
-use crate::{kernel::Watch, launch::View, policy::Policy, sys::Mount};
+use crate::{
+    kernel::{Compiled, Watch},
+    launch::View,
+    policy::Policy,
+    sys::Mount,
+};
 
 /// Carries out policies.
 pub trait Enforcer: Send + Sync + 'static {
@@ -56,7 +62,7 @@ pub struct Installation<'a> {
     /// Cgroup id of the sandbox.
     pub sandbox: u64,
     /// What to enforce.
-    pub policy: &'a Policy,
+    pub policy: &'a Arc<Policy>,
     /// Where its places are looked up.
     pub view: &'a View,
     /// The view's mounts.
@@ -65,6 +71,8 @@ pub struct Installation<'a> {
     pub generation: u32,
     /// Of a policy that is in force and is applied anew: its [`Installed::own`].
     pub own: Option<&'a BTreeSet<u32>>,
+    /// What the same policy came to for another sandbox, if that is still so.
+    pub known: Option<&'a Arc<Compiled>>,
 }
 
 /// What became of a policy's places.
@@ -75,6 +83,11 @@ pub struct Installed {
     /// Rules that make something read-only which did not exist, nor its
     /// directories: it is the sandbox's own if it makes it.
     pub own: BTreeSet<u32>,
+    /// What the next sandbox may be given as [`Installation::known`].
+    pub compiled: Option<Arc<Compiled>>,
+    /// It was made of [`Installation::known`]: `watches` are only those of the
+    /// sandbox's own mounts.
+    pub renewed: bool,
 }
 
 /// Why a policy is not in force.

@@ -8,7 +8,7 @@ use super::{
     EnforceError, Enforcer, EnforcerState, FlowMaps, HookState, Installation, Installed, WallState,
 };
 use crate::chain::Chain;
-use crate::kernel::{self, Circumstances, Class, Kernel, Lower, Wall};
+use crate::kernel::{self, Circumstances, Class, Kernel, KernelError, Lower, Wall};
 
 /// Programs in force.
 pub struct KernelEnforcer(Arc<Kernel>);
@@ -33,6 +33,7 @@ impl Enforcer for KernelEnforcer {
             workspace,
             directory: layers.lower.clone(),
         });
+        let known = installation.known.cloned();
         let compiled = installation.view.call(move || {
             let circumstances = Circumstances {
                 generation,
@@ -41,15 +42,33 @@ impl Enforcer for KernelEnforcer {
                 own: own.as_ref(),
                 lower: lower.as_ref(),
             };
-            kernel::compile(&policy, circumstances, &*kernel)
+            if let Some(known) = known
+                && let Some(renewed) = kernel::renew(&known, circumstances, &*kernel)?
+            {
+                return Ok((renewed, true));
+            }
+            let compiled = kernel::compile(&policy, circumstances, &*kernel)?;
+            Ok((compiled.share(), false))
         });
-        let compiled = compiled.map_err(boxed)?;
+        let (compiled, renewed) = compiled.map_err(|error: KernelError| boxed(error))?;
         self.0
             .install(installation.sandbox, &compiled)
             .map_err(boxed)?;
-        Ok(Installed {
-            watches: compiled.watches,
-            own: compiled.own,
+        let own = compiled.own.clone();
+        Ok(if renewed {
+            Installed {
+                watches: compiled.watches,
+                own,
+                compiled: None,
+                renewed,
+            }
+        } else {
+            Installed {
+                watches: compiled.watches.clone(),
+                own,
+                compiled: Some(Arc::new(compiled)),
+                renewed,
+            }
         })
     }
 
@@ -58,8 +77,16 @@ impl Enforcer for KernelEnforcer {
     }
 
     fn remove(&self, sandbox: u64) {
-        if let Err(error) = self.0.remove(sandbox) {
-            tracing::error!(error = %Chain::of(&error), "cannot forget a sandbox");
+        let kernel = self.0.clone();
+        // Nobody waits for what the kernel waits for.
+        let remove = move || {
+            if let Err(error) = kernel.remove(sandbox) {
+                tracing::error!(error = %Chain::of(&error), "cannot forget a sandbox");
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
         }
     }
 

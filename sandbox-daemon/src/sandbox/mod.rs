@@ -10,6 +10,8 @@ mod exec;
 mod follow;
 mod jobs;
 mod kernel;
+mod known;
+mod lately;
 mod log;
 mod policies;
 mod quota;

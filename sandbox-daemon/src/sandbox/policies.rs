@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{PolicyFrom, PolicySource, SandboxError};
+use super::{
+    PolicyFrom, PolicySource, SandboxError,
+    lately::{Looked, Stamp},
+};
 use crate::{
     config::Config,
     policy::{Document, MAX_POLICY_BYTES, Sets, Source},
@@ -25,6 +28,8 @@ pub(super) struct Loaded {
     pub document: Document,
     /// The file that says so.
     pub file: Option<PathBuf>,
+    /// The host's files that were looked at.
+    pub looked: Vec<Looked>,
 }
 
 impl Policies {
@@ -40,10 +45,11 @@ impl Policies {
     /// Reads and parses a policy. Files are read anew every time, so that an
     /// edited one is used by the next sandbox.
     pub(super) fn load(&self, source: &PolicySource) -> Result<Loaded, SandboxError> {
-        let sets = self.sets()?;
+        let mut looked = Vec::new();
+        let sets = self.sets(&mut looked)?;
         let (source, file) = match &source.from {
             PolicyFrom::Name(name) => {
-                let (path, text) = self.named(name)?;
+                let (path, text) = self.named(name, &mut looked)?;
                 (Source::new(path.display().to_string(), text), Some(path))
             }
             PolicyFrom::Text {
@@ -61,10 +67,18 @@ impl Policies {
             }
         };
         let document = Document::parse(&source, &sets).map_err(SandboxError::Policy)?;
-        Ok(Loaded { document, file })
+        Ok(Loaded {
+            document,
+            file,
+            looked,
+        })
     }
 
-    fn named(&self, name: &str) -> Result<(PathBuf, String), SandboxError> {
+    fn named(
+        &self,
+        name: &str,
+        looked: &mut Vec<Looked>,
+    ) -> Result<(PathBuf, String), SandboxError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
             let problem = "must be letters, digits, `-`, `_` and `.`, and not begin with a `.`";
@@ -72,7 +86,7 @@ impl Policies {
         }
         for directory in &self.directories {
             let path = directory.join(format!("{name}.toml"));
-            if let Some(text) = read(&path)? {
+            if let Some(text) = read(&path, looked)? {
                 return Ok((path, text));
             }
         }
@@ -87,10 +101,10 @@ impl Policies {
         })
     }
 
-    fn sets(&self) -> Result<Sets, SandboxError> {
+    fn sets(&self, looked: &mut Vec<Looked>) -> Result<Sets, SandboxError> {
         let mut sets = Sets::shipped().map_err(SandboxError::Policy)?;
         for path in &self.set_files {
-            if let Some(text) = read(path)? {
+            if let Some(text) = read(path, looked)? {
                 let source = Source::new(path.display().to_string(), text);
                 sets.merge(&source).map_err(SandboxError::Policy)?;
             }
@@ -100,16 +114,28 @@ impl Policies {
 }
 
 /// The text of a file; `None` if there is none.
-fn read(path: &Path) -> Result<Option<String>, SandboxError> {
-    let limited = || -> io::Result<String> {
+fn read(path: &Path, looked: &mut Vec<Looked>) -> Result<Option<String>, SandboxError> {
+    let limited = || -> io::Result<(String, Stamp)> {
         let mut text = String::new();
         let limit = MAX_POLICY_BYTES as u64 + 1;
-        File::open(path)?.take(limit).read_to_string(&mut text)?;
-        Ok(text)
+        let file = File::open(path)?;
+        // Before it is read: one that changes meanwhile has another one then.
+        let stamp = Stamp::of(&file.metadata()?);
+        file.take(limit).read_to_string(&mut text)?;
+        Ok((text, stamp))
     };
     match limited() {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok((text, stamp)) => {
+            looked.push(Looked {
+                path: path.to_owned(),
+                stamp: Some(stamp),
+            });
+            Ok(Some(text))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            looked.push(Looked::missing(path));
+            Ok(None)
+        }
         Err(source) => Err(SandboxError::ReadPolicy {
             path: path.into(),
             source,

@@ -16,11 +16,13 @@ use tokio::sync::{Notify, OnceCell};
 use super::{
     Caller, Enforcer, EnforcerState, Exec, PolicySource, Sandbox, SandboxError, Spec,
     jobs::Jobs,
+    known::Known,
+    lately::Lately,
     policies::Policies,
     quota::{Kind, Share, Usage},
     sandbox::{Ground, Parts},
     shelf::Shelf,
-    watches::Watches,
+    watches::{ToWatch, Watches},
 };
 use crate::{
     cgroup::{Cgroup, CgroupError, Slice},
@@ -28,9 +30,9 @@ use crate::{
     config::Config,
     egress::{Egress, Report},
     events::{Events, Owner, Scope},
-    kernel::Watch,
     launch::Account,
     policy::{Diagnostics, Policy},
+    steps,
 };
 
 /// All sandboxes of one daemon.
@@ -107,11 +109,14 @@ impl Registry {
         egress: Arc<Egress>,
         events: Arc<Events>,
     ) -> Arc<Self> {
+        let watches = Arc::new(Watches::new());
         Arc::new(Self {
             ground: Arc::new(Ground {
                 enforcer,
                 egress,
                 policies: Policies::new(config),
+                lately: Lately::default(),
+                known: Known::new(watches.clone()),
                 cache_directory: config.cache_directory.clone(),
                 epoch: events.journal().epoch().to_owned(),
             }),
@@ -120,7 +125,7 @@ impl Registry {
             usage: Usage::new(config.quotas),
             jobs: Jobs::new(config.quotas.log_bytes()),
             shelf: Shelf::new(config.runtime_directory()),
-            watches: Arc::new(Watches::new()),
+            watches,
             // Records of an earlier daemon's policies are not of this one's.
             generation: AtomicU32::new(super::random_generation()),
             inner: Mutex::default(),
@@ -197,6 +202,7 @@ impl Registry {
             let account = caller.account(uid)?;
             let id = super::new_id();
             let cgroup = registry.slice.create(&id)?;
+            steps::done("placed");
             let litter = Litter::new(registry.clone(), &cgroup);
             let sandbox = registry.build(Parts {
                 id,
@@ -327,7 +333,8 @@ impl Registry {
         let checked = tokio::task::spawn_blocking(move || {
             let account = caller.account(caller.uid)?;
             let workspace = workspace.unwrap_or_else(|| "/workspace".into());
-            ground.resolve(&source, &account, Some(&workspace))
+            let resolved = ground.resolve(&source, &account, Some(&workspace))?;
+            Ok(((*resolved.policy).clone(), resolved.warnings.clone()))
         });
         flatten(checked.await)
     }
@@ -467,7 +474,7 @@ impl Registry {
 
     /// Watches what would make the rules of a sandbox others. Does not wait for
     /// that: meanwhile nothing is open that should not be.
-    pub(super) fn watch(self: &Arc<Self>, sandbox: &Sandbox, watches: Vec<Watch>) {
+    pub(super) fn watch(self: &Arc<Self>, sandbox: &Sandbox, watches: ToWatch) {
         let (registry, id) = (self.clone(), sandbox.id.clone());
         let turn = self.watches.turn();
         tokio::task::spawn_blocking(move || {

@@ -28,6 +28,7 @@ use crate::{
     events::{Item, Subscription},
     launch::{Child, ExitStatus, Size, foreground_group, signal_group},
     policy::Limits,
+    steps,
 };
 
 /// A command to run.
@@ -340,6 +341,7 @@ impl Life {
         };
         let status = watch.until_exit(controls, &mut pumps).await;
         drop((feeding, watch, timer));
+        steps::done("ended");
         let ending = exec.end(&registry).await;
         if one_shot {
             let removed = registry.remove(exec.sandbox.clone(), Cause::Request).await;
@@ -359,6 +361,7 @@ impl Life {
             ending,
             limits: exec.limits(),
         };
+        steps::done("gone");
         let _ = output.send(Output::Exited(exited)).await;
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     ops::Deref,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -13,23 +13,24 @@ use tokio::sync::watch;
 
 use super::{
     Enforcer, Exec, Installation, Job, PolicySource, SandboxError, Spec,
+    known::Known,
+    lately::{Lately, Question, Resolved},
     policies::{Loaded, Policies},
     quota::Share,
+    watches::ToWatch,
 };
 use crate::{
     cgroup::{Bounds, Cgroup},
     chain::Chain,
     egress::{Egress, Identity},
     events::{Mounts, Rules, SharedMounts},
-    kernel::Watch,
+    kernel::Compiled,
     launch::{
         Account, Ephemeral, LaunchError, PRIVATE_PLACES, View, ViewSpec, cache_dir, cache_path,
         open_workspace,
     },
-    policy::{
-        Access, Additions, Diagnostics, Expansion, FileRule, Limits, OWN, Place, Policy,
-        WorkspaceMode,
-    },
+    policy::{Access, Additions, Expansion, FileRule, Limits, OWN, Place, Policy, WorkspaceMode},
+    steps,
     sys::Mount,
     workspace,
 };
@@ -107,10 +108,26 @@ pub(super) struct Applied {
     pub(super) own: BTreeSet<u32>,
 }
 
+/// A policy that is to be put in force.
+struct Application<'a> {
+    sandbox: u64,
+    policy: &'a Arc<Policy>,
+    view: &'a View,
+    /// The view's.
+    mounts: Vec<Mount>,
+    generation: u32,
+    /// See [`Installation::own`].
+    own: Option<&'a BTreeSet<u32>>,
+    known: Option<&'a Arc<Compiled>>,
+}
+
+/// And what it came to, where that is new.
+type Outcome = (Applied, ToWatch, Option<Arc<Compiled>>);
+
 /// A policy in force.
 pub struct InForce {
     /// What it says.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// Where it is from.
     pub source: PolicySource,
     /// Changes with every update.
@@ -124,6 +141,8 @@ pub(super) struct Ground {
     pub(super) enforcer: Arc<dyn Enforcer>,
     pub(super) egress: Arc<Egress>,
     pub(super) policies: Policies,
+    pub(super) lately: Lately,
+    pub(super) known: Known,
     pub(super) cache_directory: PathBuf,
     pub(super) epoch: String,
 }
@@ -143,7 +162,7 @@ pub(super) struct Parts {
 impl Ground {
     /// Makes a sandbox in a cgroup that is there. If it fails, the cgroup is
     /// the caller's to remove; nothing else is left.
-    pub(super) fn build(&self, parts: Parts) -> Result<(Sandbox, Vec<Watch>), SandboxError> {
+    pub(super) fn build(&self, parts: Parts) -> Result<(Sandbox, ToWatch), SandboxError> {
         let account = parts.account;
         let workspace = parts
             .spec
@@ -152,31 +171,55 @@ impl Ground {
             .map(|path| open_workspace(&account, path))
             .transpose()?;
         let source = parts.spec.policy.clone();
-        let (policy, _) = self.resolve(&source, &account, workspace.as_deref())?;
+        let resolved = self.resolve(&source, &account, workspace.as_deref())?;
+        let policy = resolved.policy.clone();
+        steps::done("resolved");
         // Before anything is made: this host may not have what they need.
         let limits = parts.spec.limits.or(policy.limits);
         parts.cgroup.bound(&Bounds::default(), &bounds(&limits))?;
         let cache = self.make_cache(&policy, &account, workspace.as_deref())?;
         let ephemeral = ephemeral(&parts.spec, &policy, workspace.as_deref())?;
+        let effective = resolved.effective(ephemeral.is_some());
+        let given = self.known.give(&effective, &parts.id);
+        let keep = given
+            .as_ref()
+            .map_or(&resolved.granted, |given| &given.keep);
         let view = View::new(ViewSpec {
             account: account.clone(),
-            keep: granted(&policy, workspace.as_deref()),
+            keep: keep.clone(),
             private_places: true,
             ephemeral,
         })?;
         let mounts = view
             .call(|| std::fs::File::open("/proc/thread-self/mountinfo").and_then(Mounts::new))
             .map_err(LaunchError::Mounts)?;
+        steps::done("viewed");
         let rules = Arc::new(Rules::default());
-        name_rules(&rules, parts.generation, &policy);
+        name_rules(&rules, parts.generation, &resolved);
         let identity = Identity {
             id: parts.id.clone(),
             uid: account.uid,
         };
         self.egress
             .put(parts.cgroup.id(), &identity, &policy, parts.generation)?;
-        let applied = self.apply(parts.cgroup.id(), &policy, &view, parts.generation, None);
-        let (applied, watches) = applied.inspect_err(|_| self.egress.forget(parts.cgroup.id()))?;
+        let attempt = self.known.attempt(&effective);
+        let applied = self.apply(Application {
+            sandbox: parts.cgroup.id(),
+            policy: &effective,
+            view: &view,
+            mounts: mounts.list().to_vec(),
+            generation: parts.generation,
+            own: None,
+            known: given.as_ref().map(|given| &given.compiled),
+        });
+        let (applied, watches, compiled) = applied.inspect_err(|_| {
+            self.egress.forget(parts.cgroup.id());
+            self.known.refuse(&parts.id);
+        })?;
+        steps::done("ruled");
+        if let Some(compiled) = compiled {
+            self.known.learn(attempt, &effective, &resolved, compiled);
+        }
         let in_force = InForce {
             policy,
             source,
@@ -216,31 +259,35 @@ impl Ground {
     }
 
     /// Looks a policy's places up and puts it in force.
-    fn apply(
-        &self,
-        sandbox: u64,
-        policy: &Policy,
-        view: &View,
-        generation: u32,
-        own: Option<&BTreeSet<u32>>,
-    ) -> Result<(Applied, Vec<Watch>), SandboxError> {
-        // What changes later is told of.
-        let mounts = view.mounts()?;
-        let ephemeral = view.layers().map(|_| policy.clone().ephemeral());
+    fn apply(&self, application: Application<'_>) -> Result<Outcome, SandboxError> {
+        let Application {
+            sandbox,
+            policy,
+            view,
+            mounts,
+            generation,
+            own,
+            known,
+        } = application;
         let installed = self.enforcer.install(&Installation {
             sandbox,
-            policy: ephemeral.as_ref().unwrap_or(policy),
+            policy,
             view,
             mounts: &mounts,
             generation,
             own,
+            known,
         })?;
         let applied = Applied {
             generation,
             mounts,
             own: installed.own,
         };
-        Ok((applied, installed.watches))
+        let watches = ToWatch {
+            watches: installed.watches,
+            stays: installed.renewed,
+        };
+        Ok((applied, watches, installed.compiled))
     }
 
     /// Looks the places of the policy in force up again, because one may have
@@ -249,7 +296,7 @@ impl Ground {
         &self,
         sandbox: &Sandbox,
         places: bool,
-    ) -> Result<Option<Vec<Watch>>, SandboxError> {
+    ) -> Result<Option<ToWatch>, SandboxError> {
         let (policy, generation, own) = {
             let state = sandbox.lock();
             let Applied {
@@ -260,9 +307,16 @@ impl Ground {
         if !places && sandbox.view.mounts()? == sandbox.lock().applied.mounts {
             return Ok(None);
         }
-        let id = sandbox.cgroup.id();
-        let (applied, watches) =
-            self.apply(id, &policy.policy, &sandbox.view, generation, Some(&own))?;
+        let (applied, watches, _) = self.apply(Application {
+            sandbox: sandbox.cgroup.id(),
+            policy: &policy.policy,
+            view: &sandbox.view,
+            // What changes later is told of.
+            mounts: sandbox.view.mounts()?,
+            generation,
+            own: Some(&own),
+            known: None,
+        })?;
         sandbox.lock().applied = applied;
         let mut mounts = sandbox
             .mounts
@@ -278,10 +332,11 @@ impl Ground {
         sandbox: &Sandbox,
         source: PolicySource,
         generation: u32,
-    ) -> Result<Vec<Watch>, SandboxError> {
+    ) -> Result<ToWatch, SandboxError> {
         let account = &sandbox.account;
         let workspace = sandbox.workspace.as_deref();
-        let (policy, _) = self.resolve(&source, account, workspace)?;
+        let resolved = self.resolve(&source, account, workspace)?;
+        let policy = resolved.policy.clone();
         let mode = sandbox.spec.workspace_mode.unwrap_or(policy.workspace_mode);
         if mode != sandbox.workspace_mode() {
             let problem = "has another workspace mode, which a running sandbox keeps";
@@ -289,12 +344,13 @@ impl Ground {
         }
         let cache = self.make_cache(&policy, account, workspace)?;
         // Before the first record of this generation can come.
-        name_rules(&sandbox.rules, generation, &policy);
+        name_rules(&sandbox.rules, generation, &resolved);
         let id = sandbox.cgroup.id();
         let identity = Identity {
             id: sandbox.id.clone(),
             uid: account.uid,
         };
+        let mounts = sandbox.view.mounts()?;
         let limits = sandbox.spec.limits.or(policy.limits);
         let limits_before = sandbox.limits();
         sandbox.bound(&limits_before, &limits)?;
@@ -305,9 +361,17 @@ impl Ground {
         };
         let earlier = self.egress.put(id, &identity, &policy, generation);
         let earlier = earlier.map_err(SandboxError::from).inspect_err(back)?;
-        let applied = self.apply(id, &policy, &sandbox.view, generation, None);
+        let applied = self.apply(Application {
+            sandbox: id,
+            policy: &resolved.effective(sandbox.view.layers().is_some()),
+            view: &sandbox.view,
+            mounts,
+            generation,
+            own: None,
+            known: None,
+        });
         // All of a policy, or nothing of it.
-        let (applied, watches) = applied
+        let (applied, watches, _) = applied
             .inspect_err(|_| self.egress.restore(id, earlier))
             .inspect_err(back)?;
         let mut state = sandbox.lock();
@@ -325,14 +389,28 @@ impl Ground {
         Ok(watches)
     }
 
-    /// Parses a policy for a user and a workspace; with what it warns of.
+    /// Parses a policy for a user and a workspace, or remembers what it came to.
     pub(super) fn resolve(
         &self,
         source: &PolicySource,
         account: &Account,
         workspace: Option<&Path>,
-    ) -> Result<(Policy, Diagnostics), SandboxError> {
-        let Loaded { document, file } = self.policies.load(source)?;
+    ) -> Result<Arc<Resolved>, SandboxError> {
+        let question = Question {
+            source: source.clone(),
+            uid: account.uid,
+            home: account.home.clone(),
+            workspace: workspace.map(Path::to_path_buf),
+            trust: self.egress.trust_directory().map(Path::to_path_buf),
+        };
+        if let Some(resolved) = self.lately.find(&question) {
+            return Ok(resolved);
+        }
+        let Loaded {
+            document,
+            file,
+            looked,
+        } = self.policies.load(source)?;
         let expansion = Expansion {
             home: account.home.clone(),
             workspace: workspace.map(Path::to_path_buf),
@@ -349,16 +427,25 @@ impl Ground {
             .resolve(&expansion, &additions)
             .map_err(SandboxError::Policy)?;
         if !policy.credentials.is_empty()
-            && let Some(directory) = self.egress.trust_directory()
+            && let Some(directory) = &question.trust
         {
             // Programs have to see whose certificates they should believe.
             policy.files.push(FileRule {
-                place: Place::Path(directory.into()),
+                place: Place::Path(directory.clone()),
                 access: Access::Read,
                 label: OWN.to_owned(),
             });
         }
-        Ok((policy, document.warnings().clone()))
+        let labels = policy.files.iter().map(|rule| rule.label.as_str().into());
+        let resolved = Arc::new(Resolved {
+            labels: labels.collect(),
+            granted: granted(&policy, workspace),
+            policy: Arc::new(policy),
+            ephemeral: OnceLock::new(),
+            warnings: document.warnings().clone(),
+        });
+        self.lately.keep(question, looked, &resolved);
+        Ok(resolved)
     }
 
     /// Makes `${cache}` if the policy grants it.
@@ -524,8 +611,8 @@ fn granted(policy: &Policy, workspace: Option<&Path>) -> Vec<PathBuf> {
         .collect()
 }
 
-fn name_rules(rules: &Rules, generation: u32, policy: &Policy) {
-    let labels = policy.files.iter().map(|rule| rule.label.as_str().into());
+fn name_rules(rules: &Rules, generation: u32, resolved: &Resolved) {
+    let Resolved { policy, labels, .. } = resolved;
     let network = format!("network {}", policy.network.mode.as_str());
-    rules.put(generation, &policy.digest, &network, labels.collect());
+    rules.put(generation, &policy.digest, &network, labels.clone());
 }

@@ -14,6 +14,7 @@ use crate::{
     egress::Egress,
     launch::{Account, Child, Command, Limits},
     policy::Mode,
+    steps,
 };
 
 /// A process that runs.
@@ -32,7 +33,12 @@ pub(super) fn spawn(
     exec: &Exec,
 ) -> Result<Spawned, SandboxError> {
     let sandbox = &exec.sandbox;
-    let account = caller.account(sandbox.account.uid)?;
+    // One that was made for this command was made for this caller, just now.
+    let account = if sandbox.one_shot {
+        sandbox.account.clone()
+    } else {
+        caller.account(sandbox.account.uid)?
+    };
     let policy = sandbox.policy();
     let environment = Ingredients {
         policy: &policy.policy.env,
@@ -71,6 +77,7 @@ pub(super) fn spawn(
         umask: spec.umask.unwrap_or(0o022) & 0o777,
     })?;
     exec.set_pid(child.pid);
+    steps::done("started");
     if exec.cause().is_some() {
         // It was killed before there was anything to kill.
         exec.cgroup().kill()?;

@@ -42,6 +42,13 @@ pub(super) struct Watches {
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
+/// What a sandbox is to watch.
+pub(super) struct ToWatch {
+    pub(super) watches: Vec<Watch>,
+    /// Beside what its group watches.
+    pub(super) stays: bool,
+}
+
 /// Which of a sandbox's lists of watches is the later one: they are placed on
 /// threads of their own, of which the earlier may take longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +58,7 @@ pub(super) struct Turn(u64);
 struct State {
     directories: HashMap<WatchDescriptor, Directory>,
     sandboxes: HashMap<Arc<str>, Placed>,
+    groups: HashMap<Arc<str>, Group>,
     /// How many threads are between watching a directory and writing that down.
     placing: usize,
     /// That something is not watched.
@@ -62,6 +70,21 @@ struct State {
 struct Placed {
     turn: Turn,
     directories: HashSet<WatchDescriptor>,
+    /// And what this one watches.
+    group: Option<Arc<str>>,
+}
+
+/// What is watched for every sandbox whose policy comes to the same. In the
+/// tables it is one more sandbox, with a name that no other has.
+#[derive(Default)]
+struct Group {
+    /// All of it is watched.
+    whole: bool,
+    /// Something came or went.
+    changed: bool,
+    /// More sandboxes may join.
+    open: bool,
+    members: HashSet<Arc<str>>,
 }
 
 /// Who is interested in which of its names: most are in the same ones.
@@ -124,15 +147,34 @@ impl Watches {
 
     /// Watches for a sandbox what it is to watch from `turn` on. May take as
     /// long as a user's file system likes.
-    pub(super) fn place(&self, sandbox: &str, turn: Turn, watches: Vec<Watch>) {
-        let Some(inotify) = &self.inotify else { return };
+    /// A sandbox that `stays` in its group watches what that one watches, too.
+    pub(super) fn place(&self, sandbox: &str, turn: Turn, to_watch: ToWatch) {
+        let ToWatch { watches, stays } = to_watch;
+        let Some((sandbox, missed)) = self.try_place(sandbox, turn, watches, stays) else {
+            return;
+        };
+        if missed.something_changed {
+            // Who listens ends with the daemon.
+            let _ = self.changed.send(sandbox.as_ref().to_owned());
+        }
+    }
+
+    /// None: a later turn has begun, or the sandbox is gone.
+    fn try_place(
+        &self,
+        sandbox: &str,
+        turn: Turn,
+        watches: Vec<Watch>,
+        stays: bool,
+    ) -> Option<(Arc<str>, Missed)> {
+        let inotify = self.inotify.as_ref()?;
         let sandbox: Arc<str> = sandbox.into();
         if !self.lock().begin(&sandbox, turn) {
-            return;
+            return None;
         }
         // A directory may be seen at several places.
         let mut placed: HashMap<_, BTreeSet<OsString>> = HashMap::new();
-        let mut missed = false;
+        let mut missed = Missed::default();
         for watch in watches {
             self.lock().placing += 1;
             let added = add(inotify, &watch.file);
@@ -143,8 +185,9 @@ impl Watches {
                     state.directories.entry(at).or_default();
                 }
                 state.release(inotify, &sandbox, HashSet::new());
-                return;
+                return None;
             }
+            missed.something_unwatched |= added.is_err();
             match added {
                 Ok(at) if state.has_room(at) => {
                     let names = placed.entry(at).or_default();
@@ -154,28 +197,115 @@ impl Watches {
                 Ok(at) => {
                     // Nobody uses it.
                     let _ = inotify.rm_watch(at);
+                    missed.something_unwatched = true;
                     state.say_unwatched(&watch, TOO_MANY);
                 }
                 Err(Errno::ENOSPC) => state.say_unwatched(&watch, TOO_FEW),
                 Err(errno) => state.say_unwatched(&watch, errno.desc()),
             }
             drop(state);
-            missed |= has_changed(&watch);
+            missed.something_changed |= has_changed(&watch);
         }
         let mut state = self.lock();
         if !state.is_at(&sandbox, turn) {
-            return;
+            return None;
         }
         let directories = placed.into_keys().collect();
-        let before = state
-            .sandboxes
-            .insert(sandbox.clone(), Placed { turn, directories });
+        let group = if stays {
+            state.group_of(&sandbox)
+        } else {
+            state.leave(inotify, &sandbox);
+            None
+        };
+        // Since it joined; before there was nothing of it that could be told.
+        let joined = group.as_ref().and_then(|group| state.groups.get(group));
+        missed.something_changed |= joined.is_some_and(|group| group.changed);
+        let placed = Placed {
+            turn,
+            directories,
+            group,
+        };
+        let before = state.sandboxes.insert(sandbox.clone(), placed);
         let before = before.unwrap_or_default().directories;
         state.release(inotify, &sandbox, before);
-        drop(state);
-        if missed {
+        Some((sandbox, missed))
+    }
+
+    /// Watches what every sandbox whose policy comes to the same has to watch.
+    /// None: not all of it can be.
+    pub(super) fn open_group(&self, watches: Vec<Watch>) -> Option<Arc<str>> {
+        let turn = self.turn();
+        let group: Arc<str> = format!("#{}", turn.0).into();
+        let open = Group {
+            open: true,
+            ..Group::default()
+        };
+        self.lock().groups.insert(group.clone(), open);
+        let placed = self.try_place(&group, turn, watches, false);
+        match placed {
+            Some((_, missed)) if !missed.something_unwatched => {
+                let mut state = self.lock();
+                state.groups.get_mut(&group)?.whole = true;
+                Some(group.clone())
+            }
+            _ => {
+                self.close_group(&group);
+                None
+            }
+        }
+    }
+
+    /// Whether nothing of what a group watches has come or gone.
+    pub(super) fn is_steady(&self, group: &str) -> bool {
+        self.drain();
+        let state = self.lock();
+        let group = state.groups.get(group);
+        group.is_some_and(|group| group.whole && group.open && !group.changed)
+    }
+
+    /// Has a sandbox watch what a group watches; not if something of that has
+    /// come or gone.
+    pub(super) fn join(&self, group: &str, sandbox: &str) -> bool {
+        self.drain();
+        let mut state = self.lock();
+        let Some((name, _)) = state.groups.get_key_value(group) else {
+            return false;
+        };
+        let (name, sandbox): (Arc<str>, Arc<str>) = (name.clone(), sandbox.into());
+        let Some(group) = state.groups.get_mut(&name) else {
+            return false;
+        };
+        if !group.whole || !group.open || group.changed {
+            return false;
+        }
+        group.members.insert(sandbox.clone());
+        state.sandboxes.entry(sandbox).or_default().group = Some(name);
+        true
+    }
+
+    /// Lets nobody join any more. It ends with its last member.
+    pub(super) fn close_group(&self, group: &str) {
+        let Some(inotify) = &self.inotify else { return };
+        let mut state = self.lock();
+        if let Some(closed) = state.groups.get_mut(group) {
+            closed.open = false;
+        }
+        state.end_group(inotify, group);
+    }
+
+    /// Takes in what has happened so far, and tells of it.
+    fn drain(&self) {
+        let ids: BTreeSet<String> = match self.read() {
+            Changed::These(ids) => ids,
+            Changed::All => {
+                let state = self.lock();
+                let sandboxes = state.sandboxes.keys();
+                sandboxes.map(|id| id.as_ref().to_owned()).collect()
+            }
+        };
+        for id in ids {
             // Who listens ends with the daemon.
-            let _ = self.changed.send(sandbox.as_ref().to_owned());
+            let _ = self.changed.send(id);
         }
     }
 
@@ -183,6 +313,7 @@ impl Watches {
     pub(super) fn forget(&self, sandbox: &str) {
         let Some(inotify) = &self.inotify else { return };
         let mut state = self.lock();
+        state.leave(inotify, sandbox);
         if let Some(placed) = state.sandboxes.remove(sandbox) {
             state.release(inotify, sandbox, placed.directories);
         }
@@ -206,25 +337,36 @@ impl Watches {
     /// What has changed since the last call.
     pub(super) fn read(&self) -> Changed {
         let mut changed = BTreeSet::new();
+        // Locked for all of it: who has read has also written it down.
+        let mut state = self.lock();
         while let Some(Ok(events)) = self.inotify.as_ref().map(Inotify::read_events) {
-            let mut state = self.lock();
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                    for group in state.groups.values_mut() {
+                        group.changed = true;
+                    }
                     return Changed::All;
                 }
                 let Some(directory) = state.directories.get(&event.wd) else {
                     continue;
                 };
-                let mut add = |id: &Arc<str>| {
-                    changed.insert(id.as_ref().to_owned());
-                };
+                let mut users: Vec<Arc<str>> = Vec::new();
                 match &event.name {
-                    Some(name) => directory.users_of(name).for_each(&mut add),
+                    Some(name) => users.extend(directory.users_of(name).cloned()),
                     // The directory itself went.
-                    None => directory.users().for_each(&mut add),
+                    None => users.extend(directory.users().cloned()),
                 }
                 if event.mask.contains(AddWatchFlags::IN_IGNORED) {
                     state.directories.remove(&event.wd);
+                }
+                for id in users {
+                    match state.groups.get_mut(&id) {
+                        Some(group) => {
+                            group.changed = true;
+                            changed.extend(group.members.iter().map(|id| id.as_ref().to_owned()));
+                        }
+                        None => drop(changed.insert(id.as_ref().to_owned())),
+                    }
                 }
             }
         }
@@ -252,6 +394,34 @@ impl State {
     fn is_at(&self, sandbox: &str, turn: Turn) -> bool {
         let placed = self.sandboxes.get(sandbox);
         placed.is_some_and(|placed| placed.turn == turn)
+    }
+
+    fn group_of(&self, sandbox: &str) -> Option<Arc<str>> {
+        self.sandboxes.get(sandbox)?.group.clone()
+    }
+
+    /// Takes a sandbox out of its group.
+    fn leave(&mut self, inotify: &Inotify, sandbox: &str) {
+        let placed = self.sandboxes.get_mut(sandbox);
+        let Some(name) = placed.and_then(|placed| placed.group.take()) else {
+            return;
+        };
+        if let Some(group) = self.groups.get_mut(&name) {
+            group.members.remove(sandbox);
+        }
+        self.end_group(inotify, &name);
+    }
+
+    /// Ends a group that nobody uses.
+    fn end_group(&mut self, inotify: &Inotify, name: &str) {
+        let used = |group: &Group| group.open || !group.members.is_empty();
+        if self.groups.get(name).is_none_or(used) {
+            return;
+        }
+        self.groups.remove(name);
+        if let Some(placed) = self.sandboxes.remove(name) {
+            self.release(inotify, name, placed.directories);
+        }
     }
 
     fn note(&mut self, at: WatchDescriptor, sandbox: &Arc<str>, names: BTreeSet<OsString>) {
@@ -304,6 +474,13 @@ impl State {
     }
 }
 
+/// What went wrong, or by, while watches were placed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    something_changed: bool,
+    something_unwatched: bool,
+}
+
 /// Watches a directory, wherever it is mounted.
 fn add(inotify: &Inotify, directory: &OwnedFd) -> Result<WatchDescriptor, Errno> {
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
@@ -340,6 +517,13 @@ mod tests {
         }
     }
 
+    fn alone(watches: Vec<Watch>) -> ToWatch {
+        ToWatch {
+            watches,
+            stays: false,
+        }
+    }
+
     fn these(ids: &[&str]) -> Changed {
         Changed::These(ids.iter().map(|id| (*id).to_owned()).collect())
     }
@@ -351,12 +535,12 @@ mod tests {
         watches.place(
             "one",
             watches.turn(),
-            vec![watch(home.path(), &[("a", false)])],
+            alone(vec![watch(home.path(), &[("a", false)])]),
         );
         watches.place(
             "other",
             watches.turn(),
-            vec![watch(home.path(), &[("b", false)])],
+            alone(vec![watch(home.path(), &[("b", false)])]),
         );
         fs::write(home.path().join("c"), "").unwrap();
         assert_eq!(watches.read(), these(&[]));
@@ -380,13 +564,13 @@ mod tests {
         watches.place(
             "one",
             watches.turn(),
-            vec![watch(home.path(), &[("a", true)])],
+            alone(vec![watch(home.path(), &[("a", true)])]),
         );
         assert!(changes.try_recv().is_err());
         watches.place(
             "one",
             watches.turn(),
-            vec![watch(home.path(), &[("a", false)])],
+            alone(vec![watch(home.path(), &[("a", false)])]),
         );
         assert_eq!(changes.try_recv().unwrap(), "one");
     }
@@ -396,8 +580,12 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let watches = Watches::new();
         let (earlier, later) = (watches.turn(), watches.turn());
-        watches.place("one", later, vec![watch(home.path(), &[("a", false)])]);
-        watches.place("one", earlier, Vec::new());
+        watches.place(
+            "one",
+            later,
+            alone(vec![watch(home.path(), &[("a", false)])]),
+        );
+        watches.place("one", earlier, alone(Vec::new()));
         fs::write(home.path().join("a"), "").unwrap();
         assert_eq!(watches.read(), these(&["one"]));
     }
@@ -412,7 +600,7 @@ mod tests {
         assert!(watches.lock().begin(&one, earlier));
         let at = add(inotify, &watch(home.path(), &[]).file).unwrap();
         watches.lock().note(at, &one, BTreeSet::new());
-        watches.place("one", later, Vec::new());
+        watches.place("one", later, alone(Vec::new()));
         assert!(!watches.lock().is_at("one", earlier));
         assert_eq!(watches.lock().directories.len(), 0);
     }
@@ -425,13 +613,63 @@ mod tests {
             watches.place(
                 sandbox,
                 watches.turn(),
-                vec![watch(home.path(), &[("a", false)])],
+                alone(vec![watch(home.path(), &[("a", false)])]),
             );
         }
         assert_eq!(watches.lock().directories.len(), 1);
-        watches.place("one", watches.turn(), Vec::new());
+        watches.place("one", watches.turn(), alone(Vec::new()));
         assert_eq!(watches.lock().directories.len(), 1);
         watches.forget("other");
+        assert_eq!(watches.lock().directories.len(), 0);
+    }
+
+    #[test]
+    fn a_group_is_told_of_as_its_members_and_takes_none_after_a_change() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        let group = watches
+            .open_group(vec![watch(home.path(), &[("a", false)])])
+            .unwrap();
+        assert!(watches.join(&group, "one"));
+        fs::write(home.path().join("b"), "").unwrap();
+        assert!(watches.is_steady(&group));
+        assert_eq!(watches.read(), these(&[]));
+        fs::write(home.path().join("a"), "").unwrap();
+        assert_eq!(watches.read(), these(&["one"]));
+        assert!(!watches.join(&group, "other"));
+        // What changed between its joining and its first list is told then.
+        let mut changes = watches.changes().unwrap();
+        watches.place(
+            "one",
+            watches.turn(),
+            ToWatch {
+                watches: Vec::new(),
+                stays: true,
+            },
+        );
+        assert_eq!(changes.try_recv().unwrap(), "one");
+
+        watches.close_group(&group);
+        assert_eq!(watches.lock().directories.len(), 1);
+        watches.place("one", watches.turn(), alone(Vec::new()));
+        assert_eq!(watches.lock().directories.len(), 0);
+        assert_eq!(watches.lock().groups.len(), 0);
+    }
+
+    #[test]
+    fn a_member_is_told_of_what_happens_while_nobody_listens() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        let mut changes = watches.changes().unwrap();
+        let group = watches
+            .open_group(vec![watch(home.path(), &[("a", false)])])
+            .unwrap();
+        assert!(watches.join(&group, "one"));
+        fs::write(home.path().join("a"), "").unwrap();
+        assert!(!watches.is_steady(&group));
+        assert_eq!(changes.try_recv().unwrap(), "one");
+        watches.forget("one");
+        watches.close_group(&group);
         assert_eq!(watches.lock().directories.len(), 0);
     }
 }

@@ -1,9 +1,11 @@
 //! Thin, typed wrappers of the system calls and `/proc` files for which `nix`
 //! and `std` have nothing. No policy and no state lives here.
 
+mod bpf;
 mod caller;
 mod credentials;
 mod keyring;
+mod memory;
 mod mount;
 mod mountinfo;
 mod pidfd;
@@ -13,11 +15,13 @@ mod statx;
 mod terminal;
 mod watched;
 
+pub use bpf::{map_has_map, map_insert_all, map_insert_map, map_remove_map};
 pub use caller::{duplicate, window_size};
 pub use credentials::{
     Capabilities, Credentials, bounding_set_drop_all, clear_ambient_capabilities, no_new_privileges,
 };
 pub use keyring::join_new_session_keyring;
+pub use memory::{forget_constant, share_free_memory, trim};
 pub use mount::{attach_tree, clone_tree};
 pub use mountinfo::{Mount, OWN as OWN_MOUNT, ParseMountError, parse as parse_mountinfo};
 pub use pidfd::{ExitStatus, pidfd_getfd, pidfd_open, pidfd_send_signal, reap, try_reap};

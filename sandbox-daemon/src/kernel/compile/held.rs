@@ -3,10 +3,11 @@
 //! its file system be unmounted all the same.
 
 use super::{Compiler, inode};
-use crate::kernel::Watch;
+use crate::kernel::{Watch, tree::Tree};
 
 /// Whose numbers are for good: ext2 to ext4, XFS, tmpfs, F2FS, ramfs.
-const STABLE: [u64; 5] = [0xef53, 0x5846_5342, 0x0102_1994, 0xf2f5_2010, 0x8584_58f6];
+pub(in crate::kernel) const STABLE: [u64; 5] =
+    [0xef53, 0x5846_5342, 0x0102_1994, 0xf2f5_2010, 0x8584_58f6];
 
 /// `BTRFS_SUPER_MAGIC`
 const BTRFS: u64 = 0x9123_683e;
@@ -18,7 +19,7 @@ impl Compiler<'_> {
     pub(super) fn held(&self) -> impl Iterator<Item = Watch> {
         self.tree
             .nodes()
-            .chain(&self.below)
+            .chain(self.below.iter().flat_map(Tree::nodes))
             .filter(|node| {
                 let identity = node.identity;
                 match identity.magic {

@@ -6,7 +6,6 @@
 use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    rc::Rc,
     sync::Arc,
 };
 
@@ -66,7 +65,7 @@ impl Compiler<'_> {
         if let End::Existing(real) = tree.find(workspace)?.end {
             self.file(&real, allowed & bits::READ, id);
         }
-        self.below = tree.nodes().map(Rc::clone).collect();
+        self.below = Some(tree);
         Ok(())
     }
 
