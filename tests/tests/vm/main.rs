@@ -22,6 +22,7 @@ mod files;
 mod ground;
 mod host;
 mod jobs;
+mod leaks;
 mod lifecycle;
 mod limits;
 mod network;
@@ -91,6 +92,7 @@ fn run() -> ExitCode {
         repository::trials(),
         lifecycle::trials(),
         limits::trials(),
+        leaks::trials(),
         events::trials(),
         counting::trials(),
         races::trials(),

@@ -29,6 +29,7 @@ crate::trials![
     a_policy_in_the_workspace_is_read_only_inside,
     the_nearest_entry_decides,
     policies_and_sets_of_the_host_are_read_anew,
+    what_takes_the_place_of_a_file_is_found_by_the_next_sandbox,
     a_policy_is_checked_without_being_applied,
 ];
 
@@ -281,6 +282,42 @@ async fn places_can_be_added_to_a_policy() {
     };
     let ran = client::run(&mut client::root().await, start).await;
     assert_eq!(ran.lines(), ["ok", "ok", "EACCES", "ok"], "{ran:?}");
+}
+
+/// What a policy came to is remembered; but not longer than it is so.
+async fn what_takes_the_place_of_a_file_is_found_by_the_next_sandbox() {
+    ground::make(DEV);
+    let mut client = client::root().await;
+    let steps: [&[&str]; 3] = [
+        &["read", "secret/key"],
+        &["read", "moved/key"],
+        &["read", "work/hidden"],
+    ];
+    let mut lines = async || {
+        let ran = client::run(&mut client, ground::attacker(DEV, &steps)).await;
+        ran.lines()
+    };
+    for round in 0..6 {
+        assert_eq!(lines().await, ["ENOENT"; 3], "round {round}");
+    }
+    let path = |name: &str| format!("{GROUND}/{name}");
+    for round in 0..6 {
+        fs::rename(path("secret"), path("moved")).unwrap();
+        fs::create_dir(path("secret")).unwrap();
+        fs::write(path("secret/key"), "another").unwrap();
+        fs::remove_file(path("work/hidden")).unwrap();
+        fs::write(path("work/hidden"), "another").unwrap();
+        // The moved one is not what the policy names any more.
+        let expected = ["ENOENT", "ok content of secret/key", "ENOENT"];
+        for again in 0..4 {
+            assert_eq!(lines().await, expected, "round {round}, {again}");
+        }
+        fs::remove_dir_all(path("secret")).unwrap();
+        fs::rename(path("moved"), path("secret")).unwrap();
+        for again in 0..4 {
+            assert_eq!(lines().await, ["ENOENT"; 3], "round {round}, {again}");
+        }
+    }
 }
 
 async fn a_policy_is_checked_without_being_applied() {

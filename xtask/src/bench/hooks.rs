@@ -1,51 +1,14 @@
 //! What the walls cost, per kernel, in guest instructions.
 
-use std::path::Path;
+use anyhow::Result;
 
-use anyhow::{Result, bail};
+use super::{Measurement, columns, distinct, guest};
+use crate::kernel::Kernel;
 
-use super::{Measurement, columns, distinct, parse};
-use crate::{
-    binaries::{self, Binaries},
-    kernel::Kernel,
-    vm::{Install, Vm},
-};
-
-/// The program of the end-to-end tests that measures, inside the guest. It
-/// prints one `{row, case, value, unit}` a line, and starts sandboxd itself when
-/// it has measured without.
-const PROGRAM: &str = "bench-hooks";
-
-/// Measures on these kernels.
+/// Measures on these kernels; the program starts sandboxd itself when it has
+/// measured without.
 pub(super) fn measurements(kernels: &[Kernel]) -> Result<Vec<Measurement>> {
-    let binaries = Binaries::build(true)?;
-    let program = binaries::guest_program(PROGRAM, true)?;
-    let mut measurements = Vec::new();
-    for kernel in Kernel::or_all(kernels) {
-        eprintln!("bench: kernel {}", kernel.name());
-        measurements.extend(measure(kernel, &binaries, &program)?);
-    }
-    Ok(measurements)
-}
-
-fn measure(kernel: Kernel, binaries: &Binaries, program: &Path) -> Result<Vec<Measurement>> {
-    let vm = Vm {
-        install: Install::Programs(binaries),
-        put: vec![program.to_owned()],
-        icount: true,
-        ..Vm::new(kernel)
-    };
-    let command = Path::new("/mnt/put").join(program.file_name().unwrap_or_default());
-    let output = vm.run(&[command.into_os_string()])?;
-    if output.status != 0 {
-        bail!(
-            "measuring on kernel {} failed with status {}\n{}",
-            kernel.name(),
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim_end()
-        );
-    }
-    parse(kernel.name(), &output.stdout)
+    guest::measurements("bench-hooks", kernels)
 }
 
 /// A column for each kernel, and what a case adds to the first one of its row.
@@ -93,7 +56,7 @@ fn shown(first: &Measurement, cell: &Measurement) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::parse, *};
 
     #[test]
     fn a_case_is_compared_with_the_first_of_its_row() {

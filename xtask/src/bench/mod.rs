@@ -1,6 +1,8 @@
 //! `cargo xtask bench`: what the walls and the way out cost.
 
+mod guest;
 mod hooks;
+mod launch;
 mod proxy;
 
 use std::{fmt::Write as _, process::ExitCode};
@@ -27,6 +29,12 @@ enum What {
         #[arg(long, value_enum, value_name = "K")]
         kernel: Vec<Kernel>,
     },
+    /// A sandbox beside what else starts a command, and where it goes
+    Launch {
+        /// Measure on this kernel; on all of them without
+        #[arg(long, value_enum, value_name = "K")]
+        kernel: Vec<Kernel>,
+    },
     /// The proxy beside squid, tinyproxy and none, on this machine, as root
     Proxy {
         /// Measure rows with this in their name; all without
@@ -49,6 +57,7 @@ struct Measurement {
 pub(crate) fn main(arguments: &Arguments) -> Result<ExitCode> {
     let (measurements, table): (_, fn(&[Measurement]) -> String) = match &arguments.what {
         What::Hooks { kernel } => (hooks::measurements(kernel)?, hooks::table),
+        What::Launch { kernel } => (launch::measurements(kernel)?, launch::table),
         What::Proxy { rows } => (proxy::measurements(rows)?, proxy::table),
     };
     if arguments.json {
