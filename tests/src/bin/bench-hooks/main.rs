@@ -141,10 +141,6 @@ fn measure() -> Result<()> {
     for row in ROWS.iter().filter(|row| row.landlock) {
         best(row, "Landlock, one layer", &[], &[RESTRICTED])?;
     }
-    let run = "`true`, start to end";
-    report(run, "directly", commands::time(&["true"])?, "ms");
-    let bwrap = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"];
-    report(run, "bwrap", commands::time(&bwrap)?, "ms");
 
     let watch = verifier::Watch::start()?;
     let daemon = daemon::start()?;
@@ -174,8 +170,6 @@ fn measure() -> Result<()> {
     for row in &ROWS {
         best(row, "in a sandbox", &sandbox, &[])?;
     }
-    let run_true = [&sandbox[..], &["true"]].concat();
-    report(run, "sandbox run", commands::time(&run_true)?, "ms");
     daemon.end()
 }
 
