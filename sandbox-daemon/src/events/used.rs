@@ -311,13 +311,14 @@ pub(crate) mod tests {
 
     #[test]
     fn the_end_of_an_exec_tells_of_what_is_untold() {
-        let (events, _) = events();
-        for _ in 0..=BURST {
-            events.used(used("/o/r"));
-        }
+        let (events, scope) = events();
+        scope.uses.lock().unwrap().untold = 7;
+        drop(scope);
         events.finish(EXEC);
         let last = items(&events).pop().unwrap();
-        assert!(matches!(last, Item::Lost(loss) if loss.reason == LossReason::Use));
+        assert!(
+            matches!(last, Item::Lost(loss) if (loss.reason, loss.count) == (LossReason::Use, 7))
+        );
     }
 
     #[test]

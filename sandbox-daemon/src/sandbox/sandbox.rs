@@ -101,6 +101,8 @@ pub(super) struct State {
 
 /// How the policy in force was put in force.
 pub(super) struct Applied {
+    /// See [`Resolved::effective`].
+    policy: Arc<Policy>,
     pub(super) generation: u32,
     /// The view's mounts then.
     pub(super) mounts: Vec<Mount>,
@@ -279,6 +281,7 @@ impl Ground {
             known,
         })?;
         let applied = Applied {
+            policy: policy.clone(),
             generation,
             mounts,
             own: installed.own,
@@ -299,17 +302,16 @@ impl Ground {
     ) -> Result<Option<ToWatch>, SandboxError> {
         let (policy, generation, own) = {
             let state = sandbox.lock();
-            let Applied {
-                generation, own, ..
-            } = &state.applied;
-            (state.policy.clone(), *generation, own.clone())
+            let applied = &state.applied;
+            let (policy, own) = (applied.policy.clone(), applied.own.clone());
+            (policy, applied.generation, own)
         };
         if !places && sandbox.view.mounts()? == sandbox.lock().applied.mounts {
             return Ok(None);
         }
         let (applied, watches, _) = self.apply(Application {
             sandbox: sandbox.cgroup.id(),
-            policy: &policy.policy,
+            policy: &policy,
             view: &sandbox.view,
             // What changes later is told of.
             mounts: sandbox.view.mounts()?,
