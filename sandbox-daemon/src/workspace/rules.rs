@@ -43,6 +43,10 @@ const REPOSITORY: [&str; 6] = [
     "modules",
 ];
 
+/// Whose presence makes a repository of a directory, whatever they are: git follows
+/// links there.
+const MARKS: [&str; 3] = ["HEAD", "objects", "refs"];
+
 /// As the kernel has it.
 const MAX_LINKS: usize = 40;
 
@@ -147,7 +151,7 @@ impl<'a> Rules<'a> {
                 "takes the place of a directory for which the policy has the rule `{label}`"
             ));
         }
-        self.repository(path, &place)
+        self.repository(path, &place, new)
     }
 
     /// A rule that takes rights from something below a place.
@@ -169,35 +173,53 @@ impl<'a> Rules<'a> {
 
     /// What git would run: of repositories that the policy's set does not name
     /// too, such as one that was made inside.
-    fn repository(&self, path: &Path, place: &Path) -> Option<String> {
+    fn repository(&self, path: &Path, place: &Path, new: Option<FileType>) -> Option<String> {
         let names: Vec<&OsStr> = path.iter().collect();
+        let leads = new.is_some_and(|it| it != FileType::Directory);
         for depth in 0..names.len() {
             let (directory, rest) = names.split_at(depth);
             let directory: PathBuf = directory.iter().collect();
             let rest: PathBuf = rest.iter().collect();
-            let run = REPOSITORY.iter().any(|it| rest.starts_with(it)) || of_worktree(&rest);
-            if run
-                && self.is_repository(&directory)
-                && !self.opened(&self.place.join(&directory), place)
-            {
+            if self.opened(&self.place.join(&directory), place) {
+                continue;
+            }
+            if leads && is_git(rest.as_os_str()) {
+                return Some("leads git to another repository".to_owned());
+            }
+            let run = REPOSITORY.iter().any(|it| rest.starts_with(it))
+                || of_worktree(&rest)
+                || leads && holds_run(&rest);
+            if run && self.is_repository(&directory) {
                 return Some("is what git runs or follows in a repository".to_owned());
+            }
+            if new.is_some() && self.completes(&directory, &rest) {
+                return Some("makes a repository of what is there, with what git runs".to_owned());
             }
         }
         None
     }
 
     fn is_repository(&self, directory: &Path) -> bool {
-        let named = |name: &OsStr| name.eq_ignore_ascii_case(".git");
-        // git takes any directory with these two for one.
-        let looks = |tree: Tree<'_>| {
-            ["objects", "refs"].iter().all(|name| {
-                let meta = tree.stat(&directory.join(name)).ok().flatten();
-                meta.is_some_and(|it| it.is(FileType::Directory))
+        let [_, objects, refs] = MARKS;
+        directory.file_name().is_some_and(is_git)
+            || [objects, refs].iter().all(|name| {
+                let path = directory.join(name);
+                there(self.workspace.merged(), &path) || there(self.workspace.lower(), &path)
             })
-        };
-        directory.file_name().is_some_and(named)
-            || looks(self.workspace.merged())
-            || looks(self.workspace.lower())
+    }
+
+    /// Whether what git runs, applied when the directory was no repository, would
+    /// come to be in one.
+    fn completes(&self, directory: &Path, rest: &Path) -> bool {
+        let (merged, lower) = (self.workspace.merged(), self.workspace.lower());
+        let has = |tree: Tree<'_>, name: &str| there(tree, &directory.join(name));
+        MARKS
+            .iter()
+            .any(|mark| rest.starts_with(mark) && !has(lower, mark))
+            && MARKS
+                .iter()
+                .all(|mark| has(merged, mark) || has(lower, mark))
+            && REPOSITORY.iter().any(|name| has(lower, name))
     }
 
     /// Whether the policy has a line of its own that lets a place be written,
@@ -211,11 +233,29 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// `worktrees/NAME/config.worktree`.
+fn is_git(name: &OsStr) -> bool {
+    name.eq_ignore_ascii_case(".git")
+}
+
+fn there(tree: Tree<'_>, path: &Path) -> bool {
+    tree.stat(path).is_ok_and(|meta| meta.is_some())
+}
+
+/// `worktrees/NAME/config.worktree`, and what says where the others are.
 fn of_worktree(rest: &Path) -> bool {
     let names: Vec<&OsStr> = rest.iter().collect();
-    matches!(names[..], [worktrees, _, config]
-        if worktrees == "worktrees" && config == "config.worktree")
+    matches!(names[..], [worktrees, _, name]
+        if worktrees == "worktrees" && (name == "config.worktree" || name == "commondir"))
+}
+
+/// Directories with such files in them: a link there would lead to others.
+fn holds_run(rest: &Path) -> bool {
+    let names: Vec<&OsStr> = rest.iter().collect();
+    match names[..] {
+        [name] => name == "info" || name == "worktrees",
+        [worktrees, _] => worktrees == "worktrees",
+        _ => false,
+    }
 }
 
 fn refusal(access: Access, label: &str) -> String {

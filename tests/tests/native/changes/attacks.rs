@@ -203,6 +203,74 @@ fn what_git_runs_is_left_out_in_every_repository() {
     );
 }
 
+/// What runs with the user's next command in a directory, if git follows.
+const EVIL: &str = "[core]\n\tbare = false\n\tfsmonitor = touch ran; false\n";
+
+#[test]
+fn what_leads_git_to_settings_of_the_sandboxs_own_is_left_out() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::set_permissions(
+        outside.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
+    // Such as `${cache}`, where what a sandbox writes stays.
+    let place = outside.path().display();
+    let git = "git -c user.name=t -c user.email=t@t";
+    let mut ground = Ground::new(&format!(
+        "git init -q repo; cd repo; {git} commit -q --allow-empty -m x; \
+         git worktree add -q ../tree; git init -q --bare {place}/evil; \
+         printf '{EVIL}' > {place}/evil/config"
+    ));
+    ground.inside(&format!(
+        "mkdir file link; echo 'gitdir: {place}/evil' > file/.git; ln -s ../bare link/.GIT; \
+         mkdir bare; cd bare; mkdir o r; ln -s o objects; ln -s r refs; \
+         echo ref: refs/heads/x > HEAD; printf '{EVIL}' > config; cd ../repo/.git; \
+         echo {place}/evil > worktrees/tree/commondir; mv info ../info; ln -s ../info info"
+    ));
+    // The control: inside, git does follow.
+    for directory in ["file", "tree"] {
+        ground.inside(&format!("cd {directory}; git status || true; rm ran"));
+    }
+    let report = ground.apply();
+    let leads = "leads git to another repository";
+    let run = "is what git runs or follows in a repository";
+    for line in [
+        format!("file/.git {leads}"),
+        format!("link/.GIT {leads}"),
+        format!("bare/config {run}"),
+        format!("repo/.git/worktrees/tree/commondir {run}"),
+        format!("repo/.git/info {run}"),
+    ] {
+        assert!(report.left_out.contains(&line), "{line}: {report:?}");
+    }
+    for directory in ["file", "bare", "tree", "repo"] {
+        ground.outside(&format!(
+            "cd {directory}; git status || true; test ! -e ran"
+        ));
+    }
+}
+
+#[test]
+fn a_repository_is_not_put_together_in_steps() {
+    let mut ground = Ground::new("true");
+    ground.inside(&format!(
+        "mkdir d; cd d; mkdir objects; printf '{EVIL}' > config"
+    ));
+    let report = ground.apply();
+    assert_eq!(report.applied, ["A d/", "A d/config", "A d/objects/"]);
+    ground.inside("cd d; mkdir refs; echo ref: refs/heads/x > HEAD");
+    let report = ground.apply();
+    let makes = "makes a repository of what is there, with what git runs";
+    assert_eq!(
+        report.left_out,
+        [format!("d/HEAD {makes}"), format!("d/refs {makes}")]
+    );
+    // The control: it is one inside.
+    ground.inside("cd d; git rev-parse --git-dir");
+    ground.outside("cd d; ! git rev-parse --git-dir");
+}
+
 #[test]
 fn nothing_takes_the_place_of_a_directory_that_holds_what_is_read_only() {
     for (prepare, attack) in [
