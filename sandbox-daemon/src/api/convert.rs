@@ -331,6 +331,7 @@ fn reason(cause: Option<Cause>) -> proto::exited::Reason {
         Some(Cause::Timeout) => Reason::Timeout,
         Some(Cause::Daemon) => Reason::Daemon,
         Some(Cause::Memory) => Reason::Memory,
+        Some(Cause::MachineMemory) => Reason::MachineMemory,
         Some(Cause::Output) => Reason::Output,
         Some(Cause::SandboxTimeout) => Reason::SandboxTimeout,
     }

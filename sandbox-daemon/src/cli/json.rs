@@ -83,8 +83,8 @@ pub(super) enum Event<'a> {
         /// The signal that ended it.
         #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<u32>,
-        /// `exited`, `killed`, `timeout`, `memory`, `daemon`, `output`,
-        /// `sandbox_timeout`.
+        /// `exited`, `killed`, `timeout`, `sandbox_timeout`, `memory`,
+        /// `machine_memory`, `output`, `daemon`.
         reason: &'static str,
         /// All refusals.
         denied: u64,
@@ -456,6 +456,7 @@ pub(super) fn reason(reason: exited::Reason) -> &'static str {
         exited::Reason::Killed => "killed",
         exited::Reason::Timeout => "timeout",
         exited::Reason::Memory => "memory",
+        exited::Reason::MachineMemory => "machine_memory",
         exited::Reason::Daemon => "daemon",
         exited::Reason::Output => "output",
         exited::Reason::SandboxTimeout => "sandbox_timeout",

@@ -71,7 +71,7 @@ impl LimitArgs {
 pub(super) fn status(reason: Reason) -> Option<Exit> {
     match reason {
         Reason::Timeout | Reason::SandboxTimeout => Some(Exit::Command(TIMED_OUT)),
-        Reason::Memory | Reason::Output => Some(Exit::Command(KILLED)),
+        Reason::Memory | Reason::MachineMemory | Reason::Output => Some(Exit::Command(KILLED)),
         _ => None,
     }
 }
@@ -85,6 +85,9 @@ pub(super) fn conclusion(
 ) -> String {
     let limits = limits.unwrap_or_default();
     let usage = usage.unwrap_or_default();
+    let peak = usage.peak_memory.map_or_else(String::new, |peak| {
+        format!(" (peak {})", Limits::show_size(peak))
+    });
     let time = |time: Option<prost_types::Duration>, name: &str| match time
         .and_then(|it| Duration::try_from(it).ok())
     {
@@ -97,17 +100,11 @@ pub(super) fn conclusion(
         Reason::Daemon => Some("the daemon stopped".to_owned()),
         Reason::Timeout => Some(time(limits.timeout, "timeout")),
         Reason::SandboxTimeout => Some(time(limits.sandbox_timeout, "sandbox timeout")),
-        Reason::Memory => {
-            let peak = usage.peak_memory.map(|peak| {
-                let peak = Limits::show_size(peak);
-                format!(" (peak {peak})")
-            });
-            let peak = peak.unwrap_or_default();
-            Some(match limits.memory {
-                0 => format!("the machine ran out of memory{peak}"),
-                limit => format!("memory limit {} reached{peak}", Limits::show_size(limit)),
-            })
-        }
+        Reason::Memory => Some(format!(
+            "memory limit {} reached{peak}",
+            Limits::show_size(limits.memory)
+        )),
+        Reason::MachineMemory => Some(format!("the machine ran out of memory{peak}")),
         Reason::Output => Some(format!(
             "output limit {} reached",
             Limits::show_size(limits.output)
@@ -217,6 +214,10 @@ mod tests {
                 Reason::Memory,
                 "memory limit 512 MiB reached (peak 512 MiB)",
             ),
+            (
+                Reason::MachineMemory,
+                "the machine ran out of memory (peak 512 MiB)",
+            ),
             (Reason::Output, "output limit 10 MiB reached"),
             (Reason::Killed, "on request, through the daemon"),
         ] {
@@ -226,15 +227,11 @@ mod tests {
             };
             assert_eq!(ended(reason, limits, usage), expected);
         }
-        // The caller's own deadline, and a machine that is full.
+        // The caller's own deadline.
         let none = proto::Limits::default();
         assert_eq!(
             ended(Reason::Timeout, none, proto::Usage::default()),
             "sandbox: killed: its time was up\n"
-        );
-        assert_eq!(
-            ended(Reason::Memory, none, usage),
-            "sandbox: killed: the machine ran out of memory (peak 512 MiB)\n"
         );
     }
 

@@ -65,6 +65,8 @@ pub struct Exec {
     output: Option<u64>,
     /// What the sandbox's limit on processes had refused before.
     refused_before: u64,
+    /// How often its limit on memory had been reached before.
+    exhausted_before: u64,
     stuck: Stuck,
     _share: Share,
 }
@@ -96,6 +98,8 @@ pub enum Cause {
     Daemon,
     /// The kernel killed it: `memory` was reached.
     Memory,
+    /// The kernel killed it: the machine had no more, or what is above all sandboxes.
+    MachineMemory,
     /// It wrote more than `output`.
     Output,
     /// The time of its sandbox was up.
@@ -108,7 +112,7 @@ impl Cause {
     pub(super) fn explains(self, status: ExitStatus) -> bool {
         match self {
             Self::Timeout | Self::SandboxTimeout | Self::Output => true,
-            Self::Request | Self::Daemon | Self::Memory => {
+            Self::Request | Self::Daemon | Self::Memory | Self::MachineMemory => {
                 status == ExitStatus::Signal(libc::SIGKILL)
             }
         }
@@ -229,6 +233,9 @@ impl Exec {
             timeout: timeout.or(limits.timeout),
             output: limits.output,
             refused_before: limits.pids.map_or(0, |_| usage::refused(&sandbox.cgroup)),
+            exhausted_before: limits
+                .memory
+                .map_or(0, |_| usage::exhausted(&sandbox.cgroup)),
             stuck: Stuck::default(),
             _share: share,
         });
@@ -475,10 +482,14 @@ impl Exec {
         registry.idle_changed();
         ending
     }
+
     /// What it took, now that nothing runs in it.
     fn usage(&self) -> Usage {
-        if usage::out_of_memory(&self.cgroup) {
-            self.note(Cause::Memory);
+        let of_sandbox = usage::exhausted(&self.sandbox.cgroup);
+        let exhausted =
+            usage::exhausted(&self.cgroup) + of_sandbox.saturating_sub(self.exhausted_before);
+        if let Some(cause) = usage::out_of_memory(&self.cgroup, exhausted) {
+            self.note(cause);
         }
         let mut usage = Usage::of(&self.cgroup);
         // Where the sandbox's own limit was reached and not the same one of this

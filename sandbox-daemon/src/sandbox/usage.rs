@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Cause;
 use crate::cgroup::Cgroup;
 
 /// What an exec and all that it started took; none: the host's cgroup
@@ -51,10 +52,26 @@ pub(super) fn refused(cgroup: &Cgroup) -> u64 {
     events.and_then(|text| field(&text, "max")).unwrap_or(0)
 }
 
-/// Whether the kernel killed any of it for want of memory.
-pub(super) fn out_of_memory(cgroup: &Cgroup) -> bool {
-    let events = cgroup.value("memory.events");
-    events.and_then(|text| field(&text, "oom_kill")) > Some(0)
+/// How often the limit on memory of this cgroup itself left nothing to be had.
+pub(super) fn exhausted(cgroup: &Cgroup) -> u64 {
+    let events = cgroup.value("memory.events.local");
+    events.and_then(|text| field(&text, "oom")).unwrap_or(0)
+}
+
+/// Why the kernel killed any of an exec for want of memory, if it did. `exhausted`:
+/// how often its limit, or that of its sandbox since it began, was why.
+pub(super) fn out_of_memory(exec: &Cgroup, exhausted: u64) -> Option<Cause> {
+    want(&exec.value("memory.events")?, exhausted)
+}
+
+/// The kernel counts who was killed, whoever had to have the memory.
+fn want(events: &str, exhausted: u64) -> Option<Cause> {
+    let cause = if exhausted > 0 {
+        Cause::Memory
+    } else {
+        Cause::MachineMemory
+    };
+    (field(events, "oom_kill")? > 0).then_some(cause)
 }
 
 /// The number behind a name in lines of two words.
@@ -91,5 +108,16 @@ mod tests {
                   7:0 rbytes=10 wbytes=2 rios=1 wios=1 dbytes=0 dios=0\n";
         assert_eq!((sum(io, "rbytes"), sum(io, "wbytes")), (4106, 3));
         assert_eq!(sum("", "rbytes"), 0);
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_no_limit_that_was_reached() {
+        let killed = "low 0\nhigh 0\nmax 0\noom 0\noom_kill 2\noom_group_kill 1\n";
+        assert_eq!(want(killed, 0), Some(Cause::MachineMemory));
+        assert_eq!(want(killed, 1), Some(Cause::Memory));
+        // Of which nobody died: the one that wanted more was refused.
+        let refused = "low 0\nhigh 0\nmax 3\noom 1\noom_kill 0\noom_group_kill 0\n";
+        assert_eq!(want(refused, 1), None);
+        assert_eq!(want("", 0), None);
     }
 }

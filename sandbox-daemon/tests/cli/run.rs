@@ -95,6 +95,11 @@ fn a_limit_that_was_reached_has_its_status_and_its_line() {
             137,
             "memory limit 64 MiB reached (peak 64 MiB)",
         ),
+        (
+            exited::Reason::MachineMemory,
+            137,
+            "the machine ran out of memory (peak 64 MiB)",
+        ),
         (exited::Reason::Output, 137, "output limit 1 MiB reached"),
     ] {
         let reason = (reason as i32).to_string();
