@@ -104,6 +104,7 @@ def main():
         streams.start_capture(at["raw"], port, records)
     for port in (443, 8443):
         streams.start_capture(at["tap"], port, records, context)
+    streams.start_capture(at["waiting"], 443, records, context, waits=True)
     web.start_old(at["old"], records)
     sshd(root, at["ssh"])
     node("http2.js", root, at["http2"])

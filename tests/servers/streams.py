@@ -34,10 +34,23 @@ def start_greeting(address, port, records):
     run(Server((address, port), Greeting))
 
 
-def start_capture(address, port, records, context=None):
+def is_whole(request):
+    """Whether these are all the bytes of one request."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    if not end:
+        return False
+    head = head.lower()
+    if b"transfer-encoding: chunked" in head:
+        return b"\r\n0\r\n" in b"\r\n" + body and body.endswith(b"\r\n\r\n")
+    length = head.partition(b"content-length:")[2].split()
+    return len(body) >= int(length[0] if length else 0)
+
+
+def start_capture(address, port, records, context=None, waits=False):
     """Records each connection's bytes as they come, where there is a context those
     inside TLS; answers each head that looks like one of HTTP with the same small
-    answer, and understands nothing."""
+    answer, and understands nothing. One that waits answers the first request alone,
+    once all of it is there."""
     numbers = itertools.count()
     kind = f"{port}" if context is None else f"tls-{port}"
 
@@ -49,14 +62,17 @@ def start_capture(address, port, records, context=None):
         def handle(self):
             connection = f"{kind}-{next(numbers)}"
             records.add("raw-open", port=port, connection=connection)
-            tail = b""
+            seen = b""
             try:
                 while chunk := self.request.recv(65536):
                     records.add("raw", connection=connection, bytes=chunk)
-                    seen = tail + chunk
-                    heads = seen.count(b"\r\n\r\n")
-                    tail = seen[-3:]
-                    for _ in range(heads):
+                    seen += chunk
+                    if waits:
+                        answers = is_whole(seen)
+                    else:
+                        answers = seen.count(b"\r\n\r\n")
+                        seen = seen[-3:]
+                    for _ in range(answers):
                         self.request.sendall(
                             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
                         )

@@ -58,6 +58,8 @@ const NAMES: &[(&str, &[&[&str]])] = &[
     ("registry.npmjs.org", &[&["203.0.113.30"]]),
     // Keeps the bytes that come inside TLS.
     ("tap.example", &[&["203.0.113.31"]]),
+    // The same, and answers a request once all of it is there.
+    ("waiting.example", &[&["203.0.113.34"]]),
     ("expired.example", &[&["203.0.113.32"]]),
     ("selfsigned.example", &[&["203.0.113.32"]]),
     ("wronghost.example", &[&["203.0.113.32"]]),
@@ -113,7 +115,8 @@ pub(crate) fn prepare(root: &Path) {
     let mut addresses = vec![DNS];
     addresses.extend(&web);
     addresses.extend(
-        ["db", "raw", "old", "h2", "tap", "code"].map(|name| one(&format!("{name}.example"))),
+        ["db", "raw", "old", "h2", "tap", "waiting", "code"]
+            .map(|name| one(&format!("{name}.example"))),
     );
     let zone = json!({
         "addresses": addresses,
@@ -128,6 +131,7 @@ pub(crate) fn prepare(root: &Path) {
             "repositories": one("code.example"),
             "ssh": one("git.example"),
             "tap": one("tap.example"),
+            "waiting": one("waiting.example"),
         },
     });
     fs::write(root.join("zone.json"), zone.to_string()).unwrap();

@@ -140,11 +140,6 @@ impl Shot {
         }
     }
 
-    /// Whether some of it comes after a while.
-    pub(crate) fn is_late(&self) -> bool {
-        self.parts.len() > 1
-    }
-
     /// Then more, after a while.
     pub(crate) fn then(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.parts.push(bytes.as_ref().to_vec());
