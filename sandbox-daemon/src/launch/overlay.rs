@@ -47,8 +47,9 @@ pub struct Layers {
     pub since: SystemTime,
 }
 
-/// What a command could not do with the real workspace either.
-const KEPT: [(FsFlags, MsFlags); 1] = [(FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC)];
+/// Who may do what in the workspace's root beside what its permissions say, and in
+/// what is made there.
+const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
 /// `lower` and what is below is only read. Renamed directories keep their
 /// contents where they are, files are copied whole, numbers of files are those of
@@ -158,19 +159,30 @@ fn room(workspace: &Path, disk: Option<u64>) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// The overlay's root is what its upper directory is.
 fn like(lower: &OwnedFd, upper: &OwnedFd) -> io::Result<()> {
-    let real = fs::metadata(reference(lower))?;
-    let upper = reference(upper);
+    let (lower, upper) = (reference(lower), reference(upper));
+    let real = fs::metadata(&lower)?;
     chown(&upper, Some(real.uid()), Some(real.gid()))?;
-    fs::set_permissions(upper, fs::Permissions::from_mode(real.mode() & 0o7777))
+    fs::set_permissions(&upper, fs::Permissions::from_mode(real.mode() & 0o7777))?;
+    for name in ACLS {
+        match xattr::get_deref(&lower, name) {
+            Ok(Some(acl)) => xattr::set_deref(&upper, name, &acl)?,
+            Ok(None) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
+/// What cannot be executed in the real workspace cannot be here either.
 fn flags(lower: &OwnedFd) -> io::Result<MsFlags> {
+    let always = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     let real = fstatvfs(lower)?.flags();
-    let kept = KEPT.iter().filter(|(of_real, _)| real.contains(*of_real));
-    Ok(kept.fold(
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-        |flags, (_, kept)| flags | *kept,
-    ))
+    Ok(if real.contains(FsFlags::ST_NOEXEC) {
+        always | MsFlags::MS_NOEXEC
+    } else {
+        always
+    })
 }
 
 /// Leaves of the two mounts that lie over the workspace the upper one, the

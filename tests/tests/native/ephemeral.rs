@@ -60,6 +60,50 @@ fn tree(root: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, Vec<u8>)> {
     seen
 }
 
+/// A POSIX ACL as the kernel has it: of the owner, a user, the group, the mask, others.
+fn acl(user: u32, rights: u16) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries = [
+        (0x01_u16, 7_u16, NOBODY),
+        (0x02, rights, user),
+        (0x04, 0, NOBODY),
+        (0x10, 7, NOBODY),
+        (0x20, 5, NOBODY),
+    ];
+    let version = 2_u32.to_le_bytes();
+    let entries = entries.into_iter().flat_map(|(tag, rights, id)| {
+        let (tag, rights) = (tag.to_le_bytes(), rights.to_le_bytes());
+        [&tag[..], &rights, &id.to_le_bytes()].concat()
+    });
+    version.into_iter().chain(entries).collect()
+}
+
+#[tokio::test]
+async fn acls_of_the_workspace_itself_hold_inside() {
+    let (scratch, account, dir) = (Scratch::new(), account(USER), workspace());
+    chown(dir.path(), Some(0), Some(0)).unwrap();
+    let script = format!(
+        "cd {} && (>new) 2>/dev/null && echo made",
+        dir.path().display()
+    );
+    for (rights, said) in [(7, "made\n"), (5, "")] {
+        for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+            xattr::set(dir.path(), name, &acl(USER, rights)).unwrap();
+        }
+        let view = view(dir.path(), None).unwrap();
+        let ran = scratch.run(&view, &account, &["sh", "-c", &script]).await;
+        assert_eq!(ran.unwrap().stdout, said);
+        let merged = format!(
+            "/proc/self/fd/{}",
+            view.layers().unwrap().merged.as_raw_fd()
+        );
+        for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+            let inside = xattr::get_deref(&merged, name).unwrap();
+            assert_eq!(inside, Some(acl(USER, rights)), "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_written_is_seen_inside_and_nowhere_else() {
     let (scratch, account, dir) = (Scratch::new(), account(USER), workspace());
