@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::{Response, Status, Streaming};
 
 use super::{
-    convert,
+    request, response,
     service::{MESSAGES, Responses},
     status,
 };
@@ -33,7 +33,7 @@ pub(super) async fn attach(
     // What it writes because of what it is sent is not missed.
     let reader = job.read(start.history);
     if let Some(size) = start.window_size {
-        job.feed(Input::WindowSize(convert::size(Some(size)))).await;
+        job.feed(Input::WindowSize(request::size(Some(size)))).await;
     }
     let feeding = AbortOnDropHandle::new(tokio::spawn(feed(job.clone(), requests)));
     let epoch: Arc<str> = registry.events().journal().epoch().into();
@@ -48,7 +48,7 @@ pub(super) async fn attach(
 /// Hands on what is sent until its sender has no more, or is gone.
 async fn feed(job: Arc<Job>, mut requests: Streaming<proto::AttachRequest>) {
     while let Ok(Some(request)) = requests.message().await {
-        if let Some(input) = convert::attach_input(request) {
+        if let Some(input) = request::attach_input(request) {
             job.feed(input).await;
         }
     }
@@ -62,7 +62,7 @@ async fn show(
     to: &mpsc::Sender<Result<proto::RunResponse, Status>>,
 ) {
     let started = Output::Started(job.started.clone());
-    let mut next = Ok(convert::run_response(epoch, started));
+    let mut next = Ok(response::run_response(epoch, started));
     loop {
         let failed = next.is_err();
         if to.send(next).await.is_err() || failed {
@@ -81,7 +81,7 @@ async fn show(
                 continue;
             }
         };
-        next = Ok(convert::run_response(epoch, output));
+        next = Ok(response::run_response(epoch, output));
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn logs(
                 () = to.closed() => return,
             };
             let Some(news) = news else { return };
-            if to.send(Ok(convert::logs_response(news))).await.is_err() {
+            if to.send(Ok(response::logs_response(news))).await.is_err() {
                 return;
             }
         }
@@ -119,7 +119,7 @@ pub(super) async fn wait(
     let job = registry.job(caller, &request.exec_id);
     let exited = job.map_err(status::of)?.wait().await;
     drop(share);
-    Ok(Response::new(convert::exited(&exited)))
+    Ok(Response::new(response::exited(&exited)))
 }
 
 /// Responses for as long as the call holds its share of the quota.

@@ -2,10 +2,11 @@
 //! `sandbox.v1` and the registry.
 
 mod changes;
-mod convert;
 mod deadline;
 mod jobs;
 mod peer;
+mod request;
+mod response;
 mod service;
 mod socket;
 mod status;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{changes, convert, deadline, jobs, peer::caller, status};
+use super::{changes, deadline, jobs, peer::caller, request, response, status};
 use crate::{
     events::{Filter, Since, Subscription},
     proto::{self, run_request, sandboxes_server::Sandboxes, watch_events_response},
@@ -48,7 +48,7 @@ impl Service {
     }
 
     fn sandbox(&self, sandbox: &crate::sandbox::Sandbox) -> Response<proto::Sandbox> {
-        Response::new(convert::sandbox(sandbox, self.registry.enforcer()))
+        Response::new(response::sandbox(sandbox, self.registry.enforcer()))
     }
 }
 
@@ -60,7 +60,7 @@ impl Sandboxes for Service {
     ) -> Result<Response<proto::Sandbox>, Status> {
         let caller = caller(&self.registry, &request)?;
         let request = request.into_inner();
-        let spec = convert::spec(request.spec).map_err(status::of)?;
+        let spec = request::spec(request.spec).map_err(status::of)?;
         let made = self
             .registry
             .create(&caller, spec, &request.request_id)
@@ -87,7 +87,7 @@ impl Sandboxes for Service {
         Ok(Response::new(proto::ListSandboxesResponse {
             sandboxes: sandboxes
                 .iter()
-                .map(|sandbox| convert::sandbox(sandbox, enforcer))
+                .map(|sandbox| response::sandbox(sandbox, enforcer))
                 .collect(),
         }))
     }
@@ -98,7 +98,7 @@ impl Sandboxes for Service {
     ) -> Result<Response<proto::Sandbox>, Status> {
         let caller = caller(&self.registry, &request)?;
         let request = request.into_inner();
-        let source = convert::policy_source(request.policy);
+        let source = request::policy_source(request.policy);
         let updated = self
             .registry
             .update(&caller, &request.id, source, &request.etag)
@@ -135,14 +135,14 @@ impl Sandboxes for Service {
             let problem = "must be `start` in the first message";
             return Err(status::of(SandboxError::invalid("request", problem)));
         };
-        let spec = convert::run_spec(start, deadline).map_err(status::of)?;
+        let spec = request::run_spec(start, deadline).map_err(status::of)?;
         // An error is the end of it; a client that is gone is noticed by the
         // responses that it does not take.
-        let input = requests.map_while(Result::ok).filter_map(convert::input);
+        let input = requests.map_while(Result::ok).filter_map(request::input);
         let (output, responses) = mpsc::channel(MESSAGES);
         let run = self.registry.run(&caller, spec, Box::pin(input), output);
         run.await.map_err(status::of)?;
-        Ok(self.responses(responses, share, convert::run_response))
+        Ok(self.responses(responses, share, response::run_response))
     }
 
     type EnrollStream = Responses<proto::EnrollResponse>;
@@ -153,11 +153,11 @@ impl Sandboxes for Service {
     ) -> Result<Response<Self::EnrollStream>, Status> {
         let caller = caller(&self.registry, &request)?;
         let share = self.registry.share_stream(caller.uid).map_err(status::of)?;
-        let spec = convert::enroll_spec(request.into_inner()).map_err(status::of)?;
+        let spec = request::enroll_spec(request.into_inner()).map_err(status::of)?;
         let (output, responses) = mpsc::channel(MESSAGES);
         let enrolled = self.registry.enroll(&caller, spec, output).await;
         enrolled.map_err(status::of)?;
-        Ok(self.responses(responses, share, convert::enroll_response))
+        Ok(self.responses(responses, share, response::enroll_response))
     }
 
     async fn kill_exec(
@@ -285,7 +285,9 @@ impl Sandboxes for Service {
         let caller = caller(&self.registry, &request)?;
         let id = request.into_inner().sandbox_id;
         let report = self.registry.traffic(&caller, &id).await;
-        Ok(Response::new(convert::traffic(report.map_err(status::of)?)))
+        Ok(Response::new(response::traffic(
+            report.map_err(status::of)?,
+        )))
     }
 
     async fn set_secret(
@@ -338,8 +340,8 @@ impl Sandboxes for Service {
         let caller = caller(&self.registry, &request)?;
         let _share = self.registry.share_stream(caller.uid).map_err(status::of)?;
         let request = request.into_inner();
-        let source = convert::policy_source(request.policy);
-        let workspace = convert::path(request.workspace);
+        let source = request::policy_source(request.policy);
+        let workspace = request::path(request.workspace);
         let (policy, diagnostics) = match self.registry.check(&caller, source, workspace).await {
             Ok((policy, warnings)) => (Some(policy), warnings),
             Err(SandboxError::Policy(diagnostics)) => (None, diagnostics),
@@ -347,7 +349,7 @@ impl Sandboxes for Service {
         };
         Ok(Response::new(proto::ValidatePolicyResponse {
             valid: policy.is_some(),
-            diagnostics: diagnostics.into_iter().map(convert::diagnostic).collect(),
+            diagnostics: diagnostics.into_iter().map(response::diagnostic).collect(),
             policy_name: policy
                 .as_ref()
                 .map(|it| it.name.clone())
@@ -362,7 +364,7 @@ impl Sandboxes for Service {
     ) -> Result<Response<proto::GetInfoResponse>, Status> {
         caller(&self.registry, &request)?;
         let info = self.registry.info();
-        Ok(Response::new(convert::info(&self.epoch, info)))
+        Ok(Response::new(response::info(&self.epoch, info)))
     }
 }
 
@@ -393,7 +395,7 @@ async fn watch(
         };
         let Some(item) = item else { return };
         if responses
-            .send(convert::watch_response(&epoch, item))
+            .send(response::watch_response(&epoch, item))
             .await
             .is_err()
         {

@@ -8,7 +8,7 @@ use prost_types::Any;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
-use super::convert;
+use super::response;
 use crate::{
     cgroup::CgroupError,
     chain::Chain,
@@ -257,7 +257,7 @@ fn invalid_policy(diagnostics: Diagnostics) -> Status {
     let mut kept = Vec::new();
     let mut details = details("POLICY_INVALID");
     for diagnostic in diagnostics {
-        let mut diagnostic = convert::diagnostic(diagnostic);
+        let mut diagnostic = response::diagnostic(diagnostic);
         // One line of a policy may be very long.
         diagnostic.message = cut(diagnostic.message, DIAGNOSTIC_BYTES / 4);
         diagnostic.rendered = cut(diagnostic.rendered, DIAGNOSTIC_BYTES / 2);

@@ -172,7 +172,10 @@ fn translate(policy: &Policy, earlier: &SandboxPolicy) -> SandboxPolicy {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::{
+        path::Path,
+        sync::{Arc, Mutex},
+    };
 
     use sandbox_proxy::{
         channel::FromProxy,
@@ -242,6 +245,21 @@ mod tests {
         }
     }
 
+    /// Secrets of which `npm` is one.
+    fn with_npm(home: &Path) -> Arc<Secrets> {
+        let secrets = Secrets::open(home).unwrap();
+        let value = SecretValue::new("npm_0123456789abcdefghij".into()).unwrap();
+        secrets.set(UID, "npm", &value).unwrap();
+        secrets
+    }
+
+    fn identity() -> Identity {
+        Identity {
+            id: "0123".into(),
+            uid: UID,
+        }
+    }
+
     /// Of the last policy that the proxy was told: its generation and dummies.
     fn last(told: &Mutex<Vec<ToProxy>>) -> (u32, Vec<Option<String>>) {
         let told = told.lock().unwrap();
@@ -257,14 +275,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn what_is_put_back_has_the_dummies_that_were_given_out() {
         let home = tempfile::tempdir().unwrap();
-        let secrets = Secrets::open(home.path()).unwrap();
-        let value = SecretValue::new("npm_0123456789abcdefghij".into()).unwrap();
-        secrets.set(UID, "npm", &value).unwrap();
+        let secrets = with_npm(home.path());
         let (egress, told) = egress(secrets.clone());
-        let identity = Identity {
-            id: "0123".into(),
-            uid: UID,
-        };
+        let identity = identity();
         let blocking = spawn_blocking(move || {
             let put = |credentials, generation| {
                 egress.put(7, &identity, &policy(credentials), generation)
@@ -287,14 +300,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn of_the_first_policy_of_a_sandbox_nothing_is_left_when_it_is_not_taken() {
         let home = tempfile::tempdir().unwrap();
-        let secrets = Secrets::open(home.path()).unwrap();
-        let value = SecretValue::new("npm_0123456789abcdefghij".into()).unwrap();
-        secrets.set(UID, "npm", &value).unwrap();
+        let secrets = with_npm(home.path());
         let (egress, told) = egress(secrets);
-        let identity = Identity {
-            id: "0123".into(),
-            uid: UID,
-        };
+        let identity = identity();
         let blocking = spawn_blocking(move || {
             let earlier = egress.put(7, &identity, &policy(vec![npm()]), 1).unwrap();
             assert!(egress.report("0123").is_some());
@@ -313,14 +321,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_secret_goes_with_the_last_policy_that_names_it() {
         let home = tempfile::tempdir().unwrap();
-        let secrets = Secrets::open(home.path()).unwrap();
-        let value = SecretValue::new("npm_0123456789abcdefghij".into()).unwrap();
-        secrets.set(UID, "npm", &value).unwrap();
+        let secrets = with_npm(home.path());
         let (egress, told) = egress(secrets);
-        let identity = Identity {
-            id: "0123".into(),
-            uid: UID,
-        };
+        let identity = identity();
         let blocking = spawn_blocking(move || {
             let put = |cgroup, credentials, generation| {
                 let policy = policy(credentials);

@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant, SystemTime},
@@ -18,7 +18,8 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Enforcer, Registry, Sandbox, SandboxError, Usage, quota::Share, shelf::SavedExec, usage,
+    Enforcer, Registry, Sandbox, SandboxError, Usage, quota::Share, shelf::SavedExec, stuck::Stuck,
+    usage,
 };
 use crate::{
     cgroup::{Bounds, Cgroup, CgroupError},
@@ -30,9 +31,6 @@ use crate::{
 
 /// From SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// What was killed is gone at once, unless it cannot be.
-const STUCK_AFTER: Duration = Duration::from_secs(3);
 
 /// How often it is looked at while it runs.
 const LOOK: Duration = Duration::from_secs(1);
@@ -336,7 +334,7 @@ impl Exec {
 
     /// What was killed and cannot end; changes while it is waited for.
     pub(super) fn stuck(&self) -> watch::Receiver<Vec<u32>> {
-        self.stuck.told.subscribe()
+        self.stuck.subscribe()
     }
 
     /// Once a second: tells what was lost since the last time, and what cannot end.
@@ -512,41 +510,6 @@ fn bound_exec(cgroup: &Cgroup, from: &Limits, to: &Limits) -> Result<(), CgroupE
         pids: limits.pids,
     };
     cgroup.bound(&bounds(from), &bounds(to))
-}
-
-/// Processes that were killed and have not ended.
-struct Stuck {
-    since: OnceLock<Instant>,
-    told: watch::Sender<Vec<u32>>,
-}
-
-impl Stuck {
-    fn killed(&self) {
-        self.since.get_or_init(Instant::now);
-    }
-
-    /// Those that there are, if they are others than at the last time.
-    fn look(&self, cgroup: &Cgroup) -> Option<Vec<u32>> {
-        if self.since.get()?.elapsed() < STUCK_AFTER {
-            return None;
-        }
-        let mut pids = cgroup.pids().ok()?;
-        pids.sort_unstable();
-        if pids.is_empty() || *self.told.borrow() == pids {
-            return None;
-        }
-        self.told.send_replace(pids.clone());
-        Some(pids)
-    }
-}
-
-impl Default for Stuck {
-    fn default() -> Self {
-        Self {
-            since: OnceLock::new(),
-            told: watch::Sender::new(Vec::new()),
-        }
-    }
 }
 
 /// The moments to look at an exec.

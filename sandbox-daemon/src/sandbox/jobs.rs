@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    io,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -94,27 +95,6 @@ struct User {
 struct Room {
     user: Arc<AtomicU64>,
     taken: AtomicU64,
-}
-
-/// What comes of a command that was detached.
-#[derive(Debug)]
-pub enum News {
-    /// It wrote this.
-    Record(Record),
-    /// So many bytes of what it wrote before are not kept.
-    Lost(u64),
-    /// It has ended; nothing follows.
-    Exited(Exited),
-}
-
-/// Follows what a detached command writes.
-pub struct Reader {
-    job: Arc<Job>,
-    cursor: Cursor,
-    queue: VecDeque<News>,
-    news: watch::Receiver<()>,
-    exited: watch::Receiver<Option<Exited>>,
-    over: bool,
 }
 
 impl Jobs {
@@ -397,21 +377,26 @@ impl Job {
         let _ = self.input.send(input).await;
     }
 
-    /// Follows its output: all that is kept, or from now on.
-    pub fn read(self: &Arc<Self>, history: bool) -> Reader {
-        let cursor = match &*self.lock() {
+    /// Before all that is kept, or behind it.
+    pub(super) fn cursor(&self, history: bool) -> Cursor {
+        match &*self.lock() {
             Kept::Log(log) if !history => log.newest(),
             Kept::Nothing { written } if !history => Cursor::behind(*written),
             Kept::Log(_) | Kept::Nothing { .. } => Cursor::default(),
-        };
-        Reader {
-            job: self.clone(),
-            cursor,
-            queue: VecDeque::new(),
-            news: self.news.subscribe(),
-            exited: self.exited.subscribe(),
-            over: false,
         }
+    }
+
+    /// The next of what is kept, and how many bytes before it are not. Blocks.
+    pub(super) fn kept(&self, cursor: &mut Cursor) -> io::Result<(u64, Vec<Record>)> {
+        match &*self.lock() {
+            Kept::Log(log) => log.read(cursor),
+            Kept::Nothing { written } => Ok((cursor.skip(*written), Vec::new())),
+        }
+    }
+
+    /// Changes when there is more of its output, and when it has ended.
+    pub(super) fn subscribe(&self) -> (watch::Receiver<()>, watch::Receiver<Option<Exited>>) {
+        (self.news.subscribe(), self.exited.subscribe())
     }
 
     fn append(&self, jobs: &Jobs, stream: OutputStream, time: SystemTime, bytes: &[u8]) {
@@ -437,63 +422,6 @@ impl Job {
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Reader {
-    /// What comes next; waits for it if `follow` says so.
-    pub async fn next(&mut self, follow: bool) -> Option<News> {
-        loop {
-            if let Some(news) = self.queue.pop_front() {
-                return Some(news);
-            }
-            if self.over {
-                return None;
-            }
-            self.news.borrow_and_update();
-            // Before the last look: nothing is written after it has ended.
-            let exited = *self.exited.borrow_and_update();
-            self.look().await;
-            if !self.queue.is_empty() {
-                continue;
-            }
-            if let Some(exited) = exited {
-                self.over = true;
-                return Some(News::Exited(exited));
-            }
-            if !follow {
-                return None;
-            }
-            tokio::select! {
-                _ = self.news.changed() => {}
-                _ = self.exited.changed() => {}
-            }
-        }
-    }
-
-    async fn look(&mut self) {
-        let (job, mut cursor) = (self.job.clone(), self.cursor);
-        let read = tokio::task::spawn_blocking(move || {
-            let read = match &*job.lock() {
-                Kept::Log(log) => log.read(&mut cursor),
-                Kept::Nothing { written } => Ok((cursor.skip(*written), Vec::new())),
-            };
-            (read, cursor)
-        });
-        match read.await {
-            Ok((Ok((lost, records)), cursor)) => {
-                self.cursor = cursor;
-                if lost > 0 {
-                    self.queue.push_back(News::Lost(lost));
-                }
-                self.queue.extend(records.into_iter().map(News::Record));
-            }
-            Ok((Err(error), _)) => {
-                tracing::error!(exec = self.job.exec, %error, "cannot read what a command wrote");
-            }
-            // It panicked, which is in the log.
-            Err(_) => {}
-        }
     }
 }
 

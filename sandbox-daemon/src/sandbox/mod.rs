@@ -15,6 +15,7 @@ mod lately;
 mod log;
 mod policies;
 mod quota;
+mod reader;
 mod registry;
 mod run;
 #[expect(clippy::module_inception, reason = "it is the noun")]
@@ -25,6 +26,7 @@ mod spawn;
 mod spec;
 mod stdio;
 mod streams;
+mod stuck;
 mod usage;
 mod watches;
 
@@ -36,10 +38,11 @@ pub use enroll::{EnrollOutput, EnrollSpec};
 pub use environment::Variable;
 pub use error::{DEFAULT_IDLE, MAX_IDLE, SandboxError};
 pub use exec::{Cause, Ending, Exec};
-pub use jobs::{Job, News, Reader};
+pub use jobs::Job;
 pub use kernel::KernelEnforcer;
 pub use log::Record;
 pub use quota::Share;
+pub use reader::{News, Reader};
 pub use registry::{Counted, Info, Registry};
 pub use run::{Exited, Input, Output, OutputStream, RunSpec, Started, Stdio};
 pub use sandbox::{InForce, Sandbox};

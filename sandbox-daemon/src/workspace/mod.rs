@@ -18,6 +18,7 @@ mod quote;
 mod renames;
 mod rules;
 mod settle;
+mod temporary;
 mod tree;
 mod walk;
 mod write;

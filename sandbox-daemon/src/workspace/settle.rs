@@ -22,9 +22,9 @@ use xattr::FileExt as _;
 use super::{
     FileType, Meta, Watch, Workspace, WorkspaceError,
     compare::attributes,
+    temporary::unused_name,
     tree::{Tree, absent, split},
     walk::{REDIRECT, look},
-    write::temporary,
 };
 
 /// Makes what the sandbox sees independent of real files at and below these paths.
@@ -114,7 +114,7 @@ fn make_anew(merged: Tree<'_>, path: &Path) -> Result<(), (PathBuf, io::Error)> 
     let failed = |error: io::Error| (path.to_owned(), error);
     let (above, name) = split(path);
     let parent = merged.directory(&above).map_err(failed)?;
-    let new = above.join(temporary());
+    let new = above.join(unused_name());
     let mut moved = Vec::new();
     // All directories are there before the first file is moved.
     let mut directories = vec![(path.to_owned(), new.clone())];

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::File,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -11,8 +11,8 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, RenameFlags, openat, renameat, renameat2},
-    sys::stat::{Mode, fchmod, fstatat, mkdirat},
+    fcntl::RenameFlags,
+    sys::stat::{Mode, fchmod, mkdirat},
     unistd::{Gid, UnlinkatFlags, fchown, symlinkat, unlinkat},
 };
 use xattr::FileExt as _;
@@ -23,6 +23,7 @@ use super::{
     check::not_permitted,
     compare::attributes,
     contents,
+    temporary::{Temporary, unknown},
     tree::{Tree, absent, split},
 };
 
@@ -323,7 +324,6 @@ impl<'a> Writer<'a> {
         let old = change
             .old
             .filter(|old| change.old_path.is_none() && !old.is(FileType::Directory));
-        let mut old = old.as_ref();
         if old.is_none() {
             match new.rename(name, RenameFlags::RENAME_NOREPLACE) {
                 Ok(()) => return Ok(Outcome::Done),
@@ -331,7 +331,6 @@ impl<'a> Writer<'a> {
                 Err(Errno::EEXIST) => return Ok(Outcome::Skipped(CHANGED)),
                 Err(errno) => return Err(errno.into()),
             }
-            old = None;
         }
         match new.rename(name, RenameFlags::RENAME_EXCHANGE) {
             Ok(()) => {}
@@ -366,15 +365,9 @@ impl<'a> Writer<'a> {
             return Ok(Outcome::Skipped(CHANGED));
         }
         let (_, name) = split(&change.path);
-        renameat(&new.parent, &*new.name, &new.parent, name)?;
-        new.there = false;
+        new.rename_over(name)?;
         Ok(Outcome::Done)
     }
-}
-
-/// The file system knows of no such rename.
-fn unknown(errno: Errno) -> bool {
-    matches!(errno, Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)
 }
 
 /// Whether the file itself stays.
@@ -392,88 +385,4 @@ fn without(lost: bool) -> Outcome {
 
 fn chmod(file: &impl AsFd, mode: u32) -> io::Result<()> {
     Ok(fchmod(file, Mode::from_bits_truncate(mode))?)
-}
-
-/// A file or link beside the place that it is for. Dropping it removes what has
-/// its name then.
-struct Temporary {
-    parent: OwnedFd,
-    name: OsString,
-    there: bool,
-}
-
-impl Temporary {
-    fn name(parent: OwnedFd) -> Self {
-        Self {
-            parent,
-            name: temporary(),
-            there: false,
-        }
-    }
-
-    fn made(mut self) -> Self {
-        self.there = true;
-        self
-    }
-
-    fn file(parent: OwnedFd) -> io::Result<(Self, File)> {
-        let new = Self::name(parent);
-        let flags =
-            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let file = openat(&new.parent, &*new.name, flags, mode)?;
-        Ok((new.made(), file.into()))
-    }
-
-    fn stat(&self) -> io::Result<Meta> {
-        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
-        Ok(Meta::from(&fstatat(&self.parent, &*self.name, flags)?))
-    }
-
-    /// Gives it another name in its directory.
-    fn rename(&mut self, name: &OsStr, how: RenameFlags) -> nix::Result<()> {
-        let exchange = how.contains(RenameFlags::RENAME_EXCHANGE);
-        match renameat2(&self.parent, &*self.name, &self.parent, name, how) {
-            // A file system that knows of neither.
-            Err(errno) if unknown(errno) && !exchange => {
-                let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
-                match fstatat(&self.parent, name, flags) {
-                    Ok(_) => return Err(Errno::EEXIST),
-                    Err(Errno::ENOENT) => {}
-                    Err(errno) => return Err(errno),
-                }
-                renameat(&self.parent, &*self.name, &self.parent, name)?;
-            }
-            result => result?,
-        }
-        self.there = exchange;
-        Ok(())
-    }
-
-    /// Undoes an exchange.
-    fn exchange_back(&mut self, name: &OsStr) -> nix::Result<()> {
-        // Whatever happens: what has this name is not ours to remove.
-        self.there = false;
-        let how = RenameFlags::RENAME_EXCHANGE;
-        renameat2(&self.parent, &*self.name, &self.parent, name, how)?;
-        self.there = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if self.there {
-            // The user's directory: what cannot be removed is seen there.
-            let _ = unlinkat(&self.parent, &*self.name, UnlinkatFlags::NoRemoveDir);
-        }
-    }
-}
-
-/// A name that nothing has.
-pub(super) fn temporary() -> OsString {
-    let mut bytes = [0; 8];
-    // Names that can be guessed are still never followed.
-    let _ = getrandom::fill(&mut bytes);
-    format!(".sandboxd-{:016x}.tmp", u64::from_ne_bytes(bytes)).into()
 }
