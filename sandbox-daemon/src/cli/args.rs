@@ -138,7 +138,8 @@ pub struct SandboxArgs {
 Exit status:
   that of the command; 128+N if signal N ended it
   124  a timeout was reached
-  137  a limit on memory or output was reached (or SIGKILL ended it)
+  137  a limit on memory or output was reached, the machine ran out of memory,
+       or SIGKILL ended it
   125  the sandbox itself failed: no daemon, bad policy, bad options
   126  the command is not executable
   127  the command was not found
