@@ -1,15 +1,12 @@
 //! What an ephemeral sandbox made of its workspace, for its owner: shown, exported
 //! and applied.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, watch},
+    sync::{Mutex, mpsc, watch},
 };
 
 use super::{Caller, InForce, Registry, Sandbox, SandboxError, registry::flatten};
@@ -99,18 +96,20 @@ impl Registry {
             Look::new(&caller, &sandbox)
         });
         let look = flatten(prepared.await)?;
-        let end = answer.clone();
-        tokio::task::spawn_blocking(move || {
-            let mut channel = Channel {
-                answer,
-                gone: look.gone.clone(),
-                runtime: Handle::current(),
+        tokio::spawn(async move {
+            // Each compares with what the one before wrote. Who waits for another
+            // keeps no thread, and may go away.
+            let earlier = match wanted {
+                Wanted::Apply { .. } => tokio::select! {
+                    earlier = look.applied.clone().lock_owned() => Some(earlier),
+                    () = answer.closed() => return,
+                },
+                Wanted::List { .. } | Wanted::Patch { .. } => None,
             };
-            if let Err(error) = look.run(&selection, &wanted, &mut channel) {
-                let error = look.why(error);
-                // Nobody reads it where the caller has gone.
-                let _ = end.blocking_send(Err(error));
-            }
+            tokio::task::spawn_blocking(move || {
+                let mut earlier = earlier;
+                look.answer(&selection, &wanted, earlier.as_deref_mut(), answer);
+            });
         });
         Ok(())
     }
@@ -149,19 +148,32 @@ impl Look {
         })
     }
 
+    /// `applied`: to apply, what was applied before.
+    fn answer(
+        &self,
+        selection: &Selection,
+        wanted: &Wanted,
+        applied: Option<&mut Applied>,
+        answer: Answer,
+    ) {
+        let mut channel = Channel {
+            answer,
+            gone: self.gone.clone(),
+            runtime: Handle::current(),
+        };
+        if let Err(error) = self.run(selection, wanted, applied, &mut channel) {
+            // Nobody reads it where the caller has gone.
+            let _ = channel.answer.blocking_send(Err(self.why(error)));
+        }
+    }
+
     fn run(
         &self,
         selection: &Selection,
         wanted: &Wanted,
+        applied: Option<&mut Applied>,
         channel: &mut Channel,
     ) -> Result<(), WorkspaceError> {
-        // One call at a time: each compares with what the one before wrote.
-        let mut applied = match wanted {
-            Wanted::Apply { .. } => {
-                Some(self.applied.lock().unwrap_or_else(PoisonError::into_inner))
-            }
-            _ => None,
-        };
         let workspace = Workspace::new(&self.layers, &self.account);
         let mut observer = channel.observer();
         let mut watch = Watch::new(&mut observer);
@@ -210,7 +222,7 @@ impl Look {
                         Step::LeftOut(left_out) => Told::LeftOut(left_out),
                     })
                 };
-                match &mut applied {
+                match applied {
                     Some(applied) => {
                         workspace.apply(&changes, terms, applied, &mut watch, &mut put)
                     }

@@ -58,8 +58,8 @@ pub struct Sandbox {
     pub(super) state: Mutex<State>,
     /// One update at a time.
     pub(super) updating: tokio::sync::Mutex<()>,
-    /// What was applied of an ephemeral workspace.
-    pub(super) changes: Arc<Mutex<workspace::Applied>>,
+    /// What was applied of an ephemeral workspace; one call at a time.
+    pub(super) changes: Arc<tokio::sync::Mutex<workspace::Applied>>,
     pub(super) gone: watch::Sender<bool>,
     _share: Share,
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
-    fs, io,
+    fs,
     path::{Component, Path, PathBuf},
 };
 
@@ -313,20 +313,16 @@ fn follow(path: &Path) -> Option<PathBuf> {
             real.pop();
         } else if name != "." {
             real.push(name);
-            match fs::read_link(&real) {
-                Ok(target) => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return None;
-                    }
-                    real.pop();
-                    for name in target.iter().rev() {
-                        rest.push_front(name.to_owned());
-                    }
+            // Otherwise it is no link, or not there.
+            if let Ok(target) = fs::read_link(&real) {
+                links += 1;
+                if links > MAX_LINKS {
+                    return None;
                 }
-                // It is no link, or not there.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-                Err(_) => {}
+                real.pop();
+                for name in target.iter().rev() {
+                    rest.push_front(name.to_owned());
+                }
             }
         }
     }
