@@ -32,10 +32,11 @@ pub(super) async fn attach(
     let job = job.map_err(status::of)?;
     // What it writes because of what it is sent is not missed.
     let reader = job.read(start.history);
-    if let Some(size) = start.window_size {
-        job.feed(Input::WindowSize(request::size(Some(size)))).await;
-    }
-    let feeding = AbortOnDropHandle::new(tokio::spawn(feed(job.clone(), requests)));
+    let size = start
+        .window_size
+        .map(|size| Input::WindowSize(request::size(Some(size))));
+    // Not waited for: a command that reads nothing is seen all the same.
+    let feeding = AbortOnDropHandle::new(tokio::spawn(feed(job.clone(), size, requests)));
     let epoch: Arc<str> = registry.events().journal().epoch().into();
     let (to, responses) = mpsc::channel(MESSAGES);
     tokio::spawn(async move {
@@ -45,8 +46,12 @@ pub(super) async fn attach(
     Ok(held(responses, share))
 }
 
-/// Hands on what is sent until its sender has no more, or is gone.
-async fn feed(job: Arc<Job>, mut requests: Streaming<proto::AttachRequest>) {
+/// Hands on the first of it and what is sent until its sender has no more, or is
+/// gone.
+async fn feed(job: Arc<Job>, first: Option<Input>, mut requests: Streaming<proto::AttachRequest>) {
+    if let Some(first) = first {
+        job.feed(first).await;
+    }
     while let Ok(Some(request)) = requests.message().await {
         if let Some(input) = request::attach_input(request) {
             job.feed(input).await;

@@ -39,21 +39,21 @@ pub fn rm(args: &RmArgs, host: &Host) -> Result<Exit, CliError> {
     block_on(async {
         let mut client = host.connect().await?;
         let there = target::list(&mut client).await?;
-        if args.all {
-            for sandbox in there {
-                remove(&mut client, sandbox.id).await?;
-            }
-            return Ok(Exit::Success);
+        let meant = if args.all {
+            there
+        } else {
+            // All of them are found before the first is removed.
+            let meant = args.ids.iter();
+            let meant = meant.map(|id| target::choose(&there, id)?.sandbox());
+            meant.collect::<Result<Vec<_>, _>>()?
+        };
+        let mut removed = Ok(Exit::Success);
+        for sandbox in meant {
+            // One that cannot be removed does not keep the others.
+            let one = remove(&mut client, sandbox.id).await;
+            removed = removed.and(one.map(|()| Exit::Success));
         }
-        // All of them are found before the first is removed.
-        let meant = args
-            .ids
-            .iter()
-            .map(|id| target::choose(&there, id)?.sandbox());
-        for sandbox in meant.collect::<Result<Vec<_>, _>>()? {
-            remove(&mut client, sandbox.id).await?;
-        }
-        Ok(Exit::Success)
+        removed
     })
 }
 

@@ -16,7 +16,7 @@ use sandbox_daemon::{
     },
     sandbox::{Caller, SandboxError},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
@@ -353,6 +353,29 @@ async fn who_is_attached_and_does_not_read_is_let_go_and_the_command_goes_on() {
         (lagged.code(), reason(&lagged).as_str()),
         (Code::OutOfRange, "OUTPUT_GONE")
     );
+}
+
+#[tokio::test]
+async fn a_command_that_reads_nothing_can_still_be_watched() {
+    let daemon = Daemon::start().await;
+    let sandbox = create(&daemon).await;
+    let script = "echo up; sleep 1000";
+    let exec = detach(&daemon, detached(&sandbox, &["sh", "-c", script])).await;
+    let attached = Attached::to(&daemon, &exec).await;
+    // Until there is no room for more between the two.
+    let piece = "x".repeat(256 << 10);
+    let quiet = Duration::from_secs(3);
+    while timeout(quiet, attached.type_in(&piece)).await.is_ok() {}
+    let start = AttachStart {
+        exec_id: exec,
+        history: true,
+        window_size: Some(WindowSize {
+            rows: 24,
+            columns: 80,
+        }),
+    };
+    let mut watching = Attached::new(&daemon, start).await.unwrap();
+    watching.wait_for("up").await;
 }
 
 #[tokio::test]
