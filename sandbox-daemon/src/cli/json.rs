@@ -502,7 +502,7 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-fn bytes(bytes: &[u8]) -> (Option<&str>, Option<String>) {
+pub(super) fn bytes(bytes: &[u8]) -> (Option<&str>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text), None),
         Err(_) => (None, Some(BASE64_STANDARD.encode(bytes))),

@@ -116,10 +116,13 @@ pub(super) fn conclusion(
             1 => "1 process was".to_owned(),
             count => format!("{count} processes were"),
         };
+        let limit = match limits.pids {
+            0 => "a limit of the machine's".to_owned(),
+            limit => format!("the limit of {limit} (pids)"),
+        };
         let _ = writeln!(
             text,
-            "sandbox: {processes} not started: the limit of {} (pids) was reached",
-            limits.pids
+            "sandbox: {processes} not started: {limit} was reached"
         );
     }
     text
@@ -252,6 +255,11 @@ mod tests {
         assert_eq!(
             ended(Reason::Exited, limits, refused(1)),
             "sandbox: 1 process was not started: the limit of 64 (pids) was reached\n"
+        );
+        // That of all sandboxes, before Linux 6.11.
+        assert_eq!(
+            ended(Reason::Exited, proto::Limits::default(), refused(2)),
+            "sandbox: 2 processes were not started: a limit of the machine's was reached\n"
         );
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::Serialize;
 
 use super::{
@@ -15,6 +14,7 @@ use crate::{
         block_on,
         error::{CliError, Exit},
         host::Host,
+        json::bytes,
         print, tell,
     },
     proto::{
@@ -229,12 +229,4 @@ fn line(change: &Change) -> String {
     let mut text = serde_json::to_string(&line).expect("strings and numbers always serialise");
     text.push('\n');
     text
-}
-
-/// As text, or else in base 64.
-fn bytes(bytes: &[u8]) -> (Option<&str>, Option<String>) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (Some(text), None),
-        Err(_) => (None, Some(BASE64_STANDARD.encode(bytes))),
-    }
 }
