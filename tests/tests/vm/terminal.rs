@@ -97,32 +97,39 @@ async fn the_window_is_as_large_inside_as_outside() {
     .await;
 }
 
+/// Starts a job, which is in the foreground from then on.
+async fn begin(tmux: &Tmux) {
+    tmux.line(JOB);
+    tmux.wait_for("begun-2").await;
+}
+
+/// Stops what is in the foreground.
+async fn stop(tmux: &Tmux) {
+    tmux.key("C-z");
+    tmux.wait_for("Stopped").await;
+    tmux.clear();
+}
+
 async fn keys_are_for_the_job_in_the_foreground() {
     let tmux = Tmux::start("keys").await;
     tmux.enter("").await;
     for (key, status) in [("C-c", "code-130"), ("C-\\", "code-131")] {
         tmux.clear();
-        tmux.line(JOB);
-        tmux.wait_for("begun-2").await;
+        begin(&tmux).await;
         tmux.key(key);
         tmux.wait_for("inside$").await;
         tmux.line("echo code-$?");
         tmux.wait_for(status).await;
     }
     tmux.clear();
-    tmux.line(JOB);
-    tmux.wait_for("begun-2").await;
-    tmux.key("C-z");
-    tmux.wait_for("Stopped").await;
-    tmux.clear();
+    begin(&tmux).await;
+    stop(&tmux).await;
     tmux.line("bg; jobs");
     tmux.wait_for("Running").await;
     tmux.clear();
     tmux.line("fg");
     tmux.wait_for("exec sleep 1000").await;
-    tmux.key("C-z");
-    tmux.wait_for("Stopped").await;
-    tmux.clear();
+    stop(&tmux).await;
     tmux.line("fg");
     tmux.wait_for("exec sleep 1000").await;
     tmux.key("C-c");
@@ -133,11 +140,8 @@ async fn keys_are_for_the_job_in_the_foreground() {
     tmux.clear();
     tmux.line("PS1='deep''er$ ' bash --norc --noprofile -i");
     tmux.wait_for("deeper$").await;
-    tmux.line(JOB);
-    tmux.wait_for("begun-2").await;
-    tmux.key("C-z");
-    tmux.wait_for("Stopped").await;
-    tmux.clear();
+    begin(&tmux).await;
+    stop(&tmux).await;
     tmux.line("kill -9 %1; exit");
     tmux.wait_for("inside$").await;
     tmux.clear();
@@ -272,8 +276,7 @@ async fn a_client_that_is_stopped_gives_the_terminal_back() {
         tmux.call(&["resize-window", "-x", "100", "-y", "30"]);
         // Its keys are not the client's shell's.
         tmux.clear();
-        tmux.line(JOB);
-        tmux.wait_for("begun-2").await;
+        begin(&tmux).await;
         tmux.key("C-c");
         tmux.wait_for("inside$").await;
     }
@@ -320,8 +323,7 @@ async fn a_detached_shell_is_attached_left_and_attached_again() {
         .await;
         tmux.call(&["resize-window", "-x", "100", "-y", "30"]);
         tmux.clear();
-        tmux.line(JOB);
-        tmux.wait_for("begun-2").await;
+        begin(&tmux).await;
         tmux.key("C-c");
         tmux.wait_for("inside$").await;
         tmux.key("C-p");
