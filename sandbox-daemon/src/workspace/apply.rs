@@ -8,9 +8,10 @@ use std::{
 use super::{
     Change, FileType, Kind, LeftOut, Meta, Rules, Stamp, Verdict, Watch, Workspace, WorkspaceError,
     check::Check,
+    halt::Halt,
     settle::settle,
     walk,
-    write::{Halt, Outcome, Writer},
+    write::{Outcome, Writer},
 };
 
 /// How changes are applied.

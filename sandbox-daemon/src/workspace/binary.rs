@@ -9,7 +9,7 @@ use std::{
 use flate2::{Compression, write::ZlibEncoder};
 use sha1::{Digest as _, Sha1};
 
-use super::{Watch, WorkspaceError};
+use super::{Watch, halt::Halt};
 
 /// Bytes in a line.
 const LINE: usize = 52;
@@ -30,24 +30,6 @@ pub(super) enum Blob<'a> {
     File(&'a File, u64),
 }
 
-/// Why a blob was not written.
-pub(super) enum Trouble {
-    Ended(WorkspaceError),
-    Io(io::Error),
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<WorkspaceError> for Trouble {
-    fn from(error: WorkspaceError) -> Self {
-        Self::Ended(error)
-    }
-}
-
 impl Blob<'_> {
     fn len(&self) -> u64 {
         match self {
@@ -62,7 +44,7 @@ impl Blob<'_> {
         &self,
         watch: &mut Watch<'_>,
         mut f: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Halt> {
         match self {
             Self::None => {}
             Self::Bytes(bytes) => f(bytes)?,
@@ -87,7 +69,7 @@ impl Blob<'_> {
     }
 
     /// The name that git has for it, in hexadecimal.
-    pub(super) fn id(&self, watch: &mut Watch<'_>) -> Result<String, Trouble> {
+    pub(super) fn id(&self, watch: &mut Watch<'_>) -> Result<String, Halt> {
         if matches!(self, Self::None) {
             return Ok("0".repeat(40));
         }
@@ -106,7 +88,7 @@ impl Blob<'_> {
     }
 
     /// Writes it as a literal hunk.
-    pub(super) fn literal(&self, watch: &mut Watch<'_>, to: &mut dyn Write) -> Result<(), Trouble> {
+    pub(super) fn literal(&self, watch: &mut Watch<'_>, to: &mut dyn Write) -> Result<(), Halt> {
         writeln!(to, "literal {}", self.len())?;
         let mut lines = ZlibEncoder::new(Lines::new(to), Compression::default());
         self.each(watch, |bytes| lines.write_all(bytes))?;

@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod compare;
 mod contents;
+mod halt;
 mod lines;
 mod patch;
 mod quote;

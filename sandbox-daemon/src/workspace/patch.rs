@@ -10,7 +10,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     Change, FileType, Kind, LeftOut, Meta, Watch, Workspace, WorkspaceError,
-    binary::{Blob, Trouble},
+    binary::Blob,
+    halt::Halt,
     lines::{self, Side},
     quote::quoted,
 };
@@ -152,9 +153,9 @@ impl Patch<'_, '_, '_> {
         let written = self.write(change, &sides);
         match written {
             Ok(()) => Ok(()),
-            Err(Trouble::Ended(error)) => Err(error),
+            Err(Halt::Ended(error)) => Err(error),
             // Pieces that could not be sent, or a file that is not what it was.
-            Err(Trouble::Io(source)) => {
+            Err(Halt::Io(source)) => {
                 Err(self
                     .pieces
                     .ended
@@ -167,7 +168,7 @@ impl Patch<'_, '_, '_> {
         }
     }
 
-    fn write(&mut self, change: &Change, sides: &(Side, Side)) -> Result<(), Trouble> {
+    fn write(&mut self, change: &Change, sides: &(Side, Side)) -> Result<(), Halt> {
         let old_path = change.old_path.as_ref().unwrap_or(&change.path);
         let (old_mode, new_mode) = (git_mode(change.old.as_ref()), git_mode(change.new.as_ref()));
         let (a, b) = (quoted("a/", old_path), quoted("b/", &change.path));

@@ -18,11 +18,12 @@ use nix::{
 use xattr::FileExt as _;
 
 use super::{
-    Change, FileType, Kind, Meta, Terms, Verdict, Watch, Workspace, WorkspaceError,
+    Change, FileType, Kind, Meta, Terms, Verdict, Watch, Workspace,
     apply::Operation,
     check::not_permitted,
     compare::attributes,
     contents,
+    halt::Halt,
     temporary::{Temporary, unknown},
     tree::{Tree, absent, split},
 };
@@ -39,30 +40,6 @@ pub(super) enum Outcome {
     /// All but this.
     Partly(&'static str),
     Skipped(&'static str),
-}
-
-/// What ends all of it.
-pub(super) enum Halt {
-    Ended(WorkspaceError),
-    Io(io::Error),
-}
-
-impl From<io::Error> for Halt {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<Errno> for Halt {
-    fn from(errno: Errno) -> Self {
-        Self::Io(errno.into())
-    }
-}
-
-impl From<WorkspaceError> for Halt {
-    fn from(error: WorkspaceError) -> Self {
-        Self::Ended(error)
-    }
 }
 
 pub(super) struct Writer<'a> {
