@@ -117,28 +117,34 @@ impl Log {
             length,
         };
         let record = [&record.encode(), bytes].concat();
-        if self.make_room(needed)? {
-            match self.write(&record) {
-                Ok(()) => {
-                    self.tail += needed;
-                    return Ok(());
-                }
-                // It makes do with what it has of a disk that is full.
-                Err(error) if !self.turns => {
-                    tracing::warn!(%error, "cannot let the log of a command grow");
-                    self.turns = true;
-                    self.size = self.tail;
-                }
-                Err(error) => return Err(error),
-            }
-            if self.make_room(needed)? {
-                self.write(&record)?;
-                self.tail += needed;
-                return Ok(());
-            }
+        let kept = self.keep(&record, needed);
+        if !matches!(kept, Ok(true)) {
+            self.dropped += u64::from(length);
         }
-        self.dropped += u64::from(length);
-        Ok(())
+        kept.map(drop)
+    }
+
+    /// False: there is no room for it, whatever goes.
+    fn keep(&mut self, record: &[u8], needed: u64) -> io::Result<bool> {
+        if !self.make_room(needed)? {
+            return Ok(false);
+        }
+        match self.write(record) {
+            Ok(()) => {}
+            // It makes do with what it has of a disk that is full.
+            Err(error) if !self.turns => {
+                tracing::warn!(%error, "cannot let the log of a command grow");
+                self.turns = true;
+                self.size = self.tail;
+                if !self.make_room(needed)? {
+                    return Ok(false);
+                }
+                self.write(record)?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.tail += needed;
+        Ok(true)
     }
 
     /// Gives the oldest records up for one of this size. False: even all of them
@@ -365,6 +371,23 @@ mod tests {
         }
         assert_eq!(log.read(&mut cursor).unwrap(), (12, vec![]));
         assert_eq!(log.read(&mut cursor).unwrap(), (0, vec![]));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_the_rest_is_still_there() {
+        let place = tempfile::NamedTempFile::new().unwrap();
+        let mut log = log();
+        log.file = place.reopen().unwrap();
+        let append = |log: &mut Log, bytes: &[u8]| {
+            log.append(OutputStream::Stdout, SystemTime::now(), bytes, |_| true)
+        };
+        append(&mut log, b"kept").unwrap();
+        // As a disk that fails, where the ring turns already.
+        log.turns = true;
+        log.file = File::open(place.path()).unwrap();
+        append(&mut log, b"gone").unwrap_err();
+        let (lost, records) = log.read(&mut Cursor::default()).unwrap();
+        assert_eq!((lost, text(&records)), (4, b"kept".to_vec()));
     }
 
     #[test]
