@@ -142,7 +142,8 @@ async fn keys_are_for_the_job_in_the_foreground() {
     tmux.wait_for("deeper$").await;
     begin(&tmux).await;
     stop(&tmux).await;
-    tmux.line("kill -9 %1; exit");
+    // Said twice: the first may find the job still stopped.
+    tmux.line("kill -9 %1; exit; exit");
     tmux.wait_for("inside$").await;
     tmux.clear();
     tmux.key("C-d");
