@@ -139,8 +139,25 @@ struct LentFiles {
     keys: std::collections::HashMap<u64, Vec<Lent>>,
 }
 
+/// A map with a policy's entries.
+struct Rules {
+    map: HashMap<MapData, Key, Value>,
+    /// Entries that it has room for.
+    room: usize,
+    shared: Arc<Shared>,
+    own: Vec<Key>,
+}
+
+/// So many maps of sandboxes that are gone are kept for the next ones: most have
+/// the same entries but for a few, and filling a map takes longer than all else.
+const SPARE: usize = 2;
+
 struct State {
     policies: Policies,
+    /// What is in force, by sandbox.
+    rules: std::collections::HashMap<u64, Arc<Rules>>,
+    /// Nobody's, with their shared entries alone.
+    spare: Vec<Rules>,
     /// Of earlier daemons' programs, while these are still in force.
     adopted: Vec<Adopted>,
     earlier: Earlier,
@@ -212,6 +229,8 @@ impl Kernel {
             entrances: Mutex::new(take(&mut ebpf, "ENTRANCES")?),
             state: Mutex::new(State {
                 policies,
+                rules: std::collections::HashMap::new(),
+                spare: Vec::new(),
                 adopted,
                 earlier,
                 pins,
@@ -240,29 +259,26 @@ impl Kernel {
     /// Puts a policy in force for a sandbox, or replaces it. When it returns,
     /// every later check uses it.
     pub fn install(&self, sandbox: u64, compiled: &Compiled) -> Result<(), KernelError> {
-        let (shared, entries) = (&compiled.shared, &compiled.entries);
-        let size = u32::try_from(shared.keys.len() + entries.len()).unwrap_or(u32::MAX);
-        let rules =
-            HashMap::<MapData, Key, Value>::create(size.max(1), 0).map_err(map("make a policy"))?;
-        let (keys, values): (Vec<Key>, Vec<Value>) = entries.iter().copied().unzip();
-        for (keys, values) in [(&shared.keys, &shared.values), (&keys, &values)] {
-            sys::map_insert_all(rules.map().fd(), keys, values).map_err(failed("fill a policy"))?;
-        }
+        let spare = self.state().take_spare(compiled);
+        let rules = Arc::new(Rules::new(compiled, spare)?);
         let mut state = self.state();
         // The filter first: a file that it does not know has no rule.
         let bits = state.filter.raise(compiled)?;
         let installed = if state.is_new(sandbox) {
             drop(state);
-            self.insert_first(sandbox, rules)
+            self.insert_first(sandbox, rules.clone())
         } else {
-            let installed = state.insert(sandbox, &rules, compiled);
+            let installed = state.insert(sandbox, &rules.map, compiled);
             drop(state);
             installed
         };
         let mut state = self.state();
         match installed {
             // Nobody reads a replaced policy any more.
-            Ok(()) => state.filter.assign(sandbox, Some(bits)),
+            Ok(()) => {
+                state.filter.assign(sandbox, Some(bits));
+                state.rules.insert(sandbox, rules);
+            }
             Err(_) => state.filter.lower(bits),
         }
         installed
@@ -271,19 +287,15 @@ impl Kernel {
     /// Puts rules in force for a sandbox that has none. The kernel waits until no
     /// program reads those from before, which here there are not: that is left to
     /// another thread.
-    fn insert_first(
-        &self,
-        sandbox: u64,
-        rules: HashMap<MapData, Key, Value>,
-    ) -> Result<(), KernelError> {
+    fn insert_first(&self, sandbox: u64, rules: Arc<Rules>) -> Result<(), KernelError> {
         let action = "install a policy";
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            let inserted = sys::map_insert_map(&*self.policies, sandbox, rules.map().fd());
+            let inserted = sys::map_insert_map(&*self.policies, sandbox, rules.map.map().fd());
             return inserted.map_err(failed(action));
         };
         let outer = self.policies.clone();
-        let mut inserting =
-            runtime.spawn_blocking(move || sys::map_insert_map(&*outer, sandbox, rules.map().fd()));
+        let insert = move || sys::map_insert_map(&*outer, sandbox, rules.map.map().fd());
+        let mut inserting = runtime.spawn_blocking(insert);
         while !sys::map_has_map(&*self.policies, sandbox).map_err(failed(action))? {
             if inserting.is_finished() {
                 let inserted = runtime.block_on(&mut inserting).map_err(io::Error::other);
@@ -298,13 +310,19 @@ impl Kernel {
     /// everything. Waits until no program reads its policy.
     pub fn remove(&self, sandbox: u64) -> Result<(), KernelError> {
         sys::map_remove_map(&*self.policies, sandbox).map_err(failed("remove a policy"))?;
-        let State {
-            adopted, filter, ..
-        } = &mut *self.state();
-        for earlier in adopted {
+        let mut state = self.state();
+        for earlier in &mut state.adopted {
             absent(earlier.policies.remove(&sandbox)).map_err(map("remove a policy"))?;
         }
-        filter.assign(sandbox, None);
+        state.filter.assign(sandbox, None);
+        let rules = state.rules.remove(&sandbox);
+        drop(state);
+        // Whoever put it in force may be about to let go of it.
+        if let Some(rules) = rules.and_then(Arc::into_inner)
+            && let Some(spare) = rules.into_spare()
+        {
+            self.state().keep_spare(spare);
+        }
         let mut lent = lock(&self.lent);
         for key in lent.keys.remove(&sandbox).unwrap_or_default() {
             absent(lent.map.remove(&key)).map_err(map("take a file back"))?;
@@ -425,7 +443,60 @@ impl Kernel {
     }
 }
 
+impl Rules {
+    /// A map with the entries of a policy, made of one that has those which it
+    /// shares.
+    fn new(compiled: &Compiled, spare: Option<Self>) -> Result<Self, KernelError> {
+        let shared = &compiled.shared;
+        let mut rules = if let Some(spare) = spare {
+            spare
+        } else {
+            let room = shared.keys.len() + compiled.entries.len();
+            let size = u32::try_from(room.max(1)).unwrap_or(u32::MAX);
+            let rules = Self {
+                map: HashMap::create(size, 0).map_err(map("make a policy"))?,
+                room,
+                shared: shared.clone(),
+                own: Vec::new(),
+            };
+            rules.fill(&shared.keys, &shared.values)?;
+            rules
+        };
+        let (keys, values): (Vec<Key>, Vec<Value>) = compiled.entries.iter().copied().unzip();
+        rules.fill(&keys, &values)?;
+        rules.own = keys;
+        Ok(rules)
+    }
+
+    fn fill(&self, keys: &[Key], values: &[Value]) -> Result<(), KernelError> {
+        sys::map_insert_all(self.map.map().fd(), keys, values).map_err(failed("fill a policy"))
+    }
+
+    /// Takes out what only its sandbox had, once no program reads it any more.
+    fn into_spare(mut self) -> Option<Self> {
+        for key in std::mem::take(&mut self.own) {
+            absent(self.map.remove(&key)).ok()?;
+        }
+        (!self.shared.keys.is_empty()).then_some(self)
+    }
+}
+
 impl State {
+    /// A map with what a policy shares, and room for the rest.
+    fn take_spare(&mut self, compiled: &Compiled) -> Option<Rules> {
+        let needed = compiled.shared.keys.len() + compiled.entries.len();
+        let fits =
+            |spare: &Rules| Arc::ptr_eq(&spare.shared, &compiled.shared) && needed <= spare.room;
+        let at = self.spare.iter().position(fits)?;
+        Some(self.spare.remove(at))
+    }
+
+    /// Keeps the latest.
+    fn keep_spare(&mut self, spare: Rules) {
+        self.spare.insert(0, spare);
+        self.spare.truncate(SPARE);
+    }
+
     /// Whether no program, of this daemon's or an earlier one's, has rules for it.
     fn is_new(&self, sandbox: u64) -> bool {
         self.adopted.is_empty() && !self.filter.knows(sandbox)

@@ -1,6 +1,6 @@
-//! The child between clone and exec. It shares nothing with the daemon but a
-//! copy of its memory, in which a lock may be held for ever: here is only
-//! what signal-safety(7) allows, on what the parent has prepared.
+//! The child between clone and exec. It shares nothing with the daemon but its
+//! memory, in which others hold locks: here is only what signal-safety(7)
+//! allows, on what the parent has prepared.
 
 use std::{
     cell::Cell,
@@ -24,7 +24,8 @@ pub(super) struct Plan<'a> {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) stdio: [RawFd; 3],
-    /// Gives one byte when the parent is done with the child.
+    /// Takes the child's process id, and gives one byte when the parent is done
+    /// with the child.
     pub(super) gate: RawFd,
     /// Takes a [`Report`] if there is no exec.
     pub(super) report: RawFd,
@@ -130,7 +131,7 @@ impl Report {
 }
 
 /// Becomes the command, or says why not and ends.
-pub(super) fn run(plan: &Plan<'_>) -> ! {
+pub(super) extern "C" fn run(plan: &Plan<'_>) -> ! {
     let (stage, errno, candidate) = match prepare(plan) {
         Ok(()) => execute(plan),
         Err((stage, error)) => (stage, error, 0),
@@ -193,6 +194,11 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 fn pass_gate(gate: RawFd) -> Result<(), Failure> {
+    // SAFETY: takes nothing.
+    let pid = unsafe { libc::getpid() };
+    // SAFETY: `pid` has this size and outlives the call. Nobody who takes it is
+    // told below.
+    unsafe { libc::write(gate, (&raw const pid).cast(), size_of_val(&pid)) };
     let mut byte = 0_u8;
     // SAFETY: reads one byte into `byte`, which outlives the call.
     match unsafe { libc::read(gate, (&raw mut byte).cast(), 1) } {

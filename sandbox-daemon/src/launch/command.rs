@@ -15,7 +15,10 @@ use std::{
 
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
-    sys::signal::{Signal, killpg},
+    sys::{
+        signal::{Signal, killpg},
+        socket::{AddressFamily, SockFlag, SockType, socketpair},
+    },
     unistd::{Pid, pipe2},
 };
 use tokio::io::Interest;
@@ -180,20 +183,57 @@ pub fn signal_all(cgroup: &Cgroup, signals: &[i32]) -> Result<(), CgroupError> {
     Ok(())
 }
 
-/// Starts a command from this thread, which gives it its mount namespace.
-pub(super) fn spawn(command: &Command) -> Result<Child, LaunchError> {
+/// The way by which a child asks to go on and is let.
+pub(super) struct Gate(OwnedFd);
+
+/// The other end, for a thread that is not held up until the child's exec.
+pub(super) struct Keeper(OwnedFd);
+
+/// A gate for one child.
+pub(super) fn gate() -> Result<(Gate, Keeper), LaunchError> {
+    let (child, keeper) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(|errno| LaunchError::Prepare {
+        step: "make a gate",
+        source: errno.into(),
+    })?;
+    let child = above_stdio(&child).map_err(|source| LaunchError::Prepare {
+        step: "make a gate",
+        source,
+    })?;
+    Ok((Gate(child), Keeper(keeper)))
+}
+
+impl Keeper {
+    /// Waits for the child, does for it what it may not do itself, and lets it
+    /// go on. One that was never started is not waited for.
+    pub(super) fn open(self) -> io::Result<()> {
+        let mut pid = [0; size_of::<i32>()];
+        let mut gate = File::from(self.0);
+        if gate.read(&mut pid)? == pid.len() {
+            reset_oom_score(i32::from_ne_bytes(pid))?;
+            // A child that died before it got here shows in the report.
+            drop(gate.write(&[1]));
+        }
+        Ok(())
+    }
+}
+
+/// Starts a command from this thread, which gives it its mount namespace, and is
+/// held up until its exec. Somebody else has to open the gate.
+pub(super) fn spawn(command: &Command, gate: Gate) -> Result<Child, LaunchError> {
     let prepared = Prepared::new(command)?;
     let prepare = |step| move |source| LaunchError::Prepare { step, source };
-    let (gate, open_gate) = pipe().map_err(prepare("make a pipe"))?;
     let (report, report_to) = pipe().map_err(prepare("make a pipe"))?;
     let child = {
         let plan = prepared.plan(&gate, &report_to);
         clone_as(command, &plan)?
     };
     drop((gate, report_to));
-    reset_oom_score(child.pid).map_err(prepare("reset its OOM score"))?;
-    // A child that died before it got here shows in the report.
-    drop(File::from(open_gate).write(&[1]));
     match read_report(report) {
         Ok(None) => Ok(child),
         Ok(Some(report)) => {
@@ -255,7 +295,7 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    fn plan(&self, gate: &OwnedFd, report: &OwnedFd) -> Plan<'_> {
+    fn plan(&self, gate: &Gate, report: &OwnedFd) -> Plan<'_> {
         Plan {
             candidates: &self.candidates,
             argv: &self.argv,
@@ -264,7 +304,7 @@ impl<'a> Prepared<'a> {
             uid: self.command.account.uid,
             gid: self.command.account.gid,
             stdio: self.stdio.each_ref().map(OwnedFd::as_raw_fd),
-            gate: gate.as_raw_fd(),
+            gate: gate.0.as_raw_fd(),
             report: report.as_raw_fd(),
             controlling_terminal: self.command.controlling_terminal,
             umask: self.command.umask,
@@ -323,30 +363,19 @@ fn clone_into(command: &Command, plan: &Plan<'_>) -> io::Result<Child> {
     args.pidfd = (&raw mut pidfd).addr() as u64;
     args.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
     args.cgroup = u64::from(command.cgroup.as_raw_fd().cast_unsigned());
-    // SAFETY: without CLONE_VM the child has a copy of this memory and of this
-    // thread alone. It runs `child::run`, which allocates nothing, takes no
-    // lock and does not return. `args` and `pidfd` outlive the call.
-    let pid = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw mut args,
-            size_of::<libc::clone_args>(),
-        )
-    };
-    match pid {
-        0 => child::run(plan),
-        1.. => Ok(Child {
-            pid: u32::try_from(pid).map_err(io::Error::other)?,
-            // SAFETY: CLONE_PIDFD made this descriptor and nobody else owns it.
-            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-            status: Mutex::new(None),
-        }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    // SAFETY: `child::run` allocates nothing and takes no lock; `plan` is this
+    // thread's alone.
+    let pid = unsafe { sys::clone_in_place(&mut args, plan, child::run) }?;
+    Ok(Child {
+        pid,
+        // SAFETY: CLONE_PIDFD made this descriptor and nobody else owns it.
+        pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+        status: Mutex::new(None),
+    })
 }
 
 /// A daemon that the kernel shall spare must not have its commands spared.
-fn reset_oom_score(pid: u32) -> io::Result<()> {
+fn reset_oom_score(pid: i32) -> io::Result<()> {
     let own = fs::read_to_string("/proc/self/oom_score_adj")?;
     if own.trim_end().starts_with('-') {
         fs::write(format!("/proc/{pid}/oom_score_adj"), "0")?;

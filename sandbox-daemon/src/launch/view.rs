@@ -93,6 +93,10 @@ impl View {
     /// # Panics
     /// Where `f` does.
     pub fn call<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
+        self.begin(f).wait()
+    }
+
+    fn begin<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Call<T> {
         let (answer, result) = mpsc::channel();
         let job = Box::new(move || {
             let result = panic::catch_unwind(panic::AssertUnwindSafe(f));
@@ -101,15 +105,20 @@ impl View {
         });
         let jobs = self.jobs.as_ref().expect("set until drop");
         jobs.send(job).expect("the thread ends at drop only");
-        match result.recv().expect("the job answers or aborts") {
-            Ok(value) => value,
-            Err(panic) => panic::resume_unwind(panic),
-        }
+        Call(result)
     }
 
     /// Starts a command in the namespace and returns once it runs.
     pub fn spawn(&self, command: Command) -> Result<Child, LaunchError> {
-        self.call(move || command::spawn(&command))
+        let (gate, keeper) = command::gate()?;
+        let spawning = self.begin(move || command::spawn(&command, gate));
+        let opened = keeper.open();
+        let child = spawning.wait();
+        opened.map_err(|source| LaunchError::Prepare {
+            step: "reset its OOM score",
+            source,
+        })?;
+        child
     }
 
     /// The mounts of the namespace.
@@ -129,6 +138,18 @@ impl View {
     /// and those that the host has not.
     pub fn private_places(&self) -> &[PathBuf] {
         &self.private
+    }
+}
+
+/// What the launch thread is asked to do.
+struct Call<T>(mpsc::Receiver<thread::Result<T>>);
+
+impl<T> Call<T> {
+    fn wait(self) -> T {
+        match self.0.recv().expect("the job answers or aborts") {
+            Ok(value) => value,
+            Err(panic) => panic::resume_unwind(panic),
+        }
     }
 }
 

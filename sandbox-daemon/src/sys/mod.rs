@@ -3,6 +3,7 @@
 
 mod bpf;
 mod caller;
+mod clone;
 mod credentials;
 mod keyring;
 mod memory;
@@ -17,6 +18,7 @@ mod watched;
 
 pub use bpf::{map_has_map, map_insert_all, map_insert_map, map_remove_map};
 pub use caller::{duplicate, window_size};
+pub use clone::clone_in_place;
 pub use credentials::{
     Capabilities, Credentials, bounding_set_drop_all, clear_ambient_capabilities, no_new_privileges,
 };
