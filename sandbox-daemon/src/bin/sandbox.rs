@@ -2,15 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::{alloc::System, process::ExitCode};
+use std::process::ExitCode;
 
-use sandbox_daemon::cli::{self, Exit, args::Command};
-use zeroizing_alloc::ZeroAlloc;
+use sandbox_daemon::{
+    cli::{self, Exit, args::Command},
+    sys::Wiping,
+};
 
-/// Overwrites what is freed: a secret that is set passes through buffers of
-/// HTTP/2 that are not this program's to wipe.
 #[global_allocator]
-static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
+static ALLOCATOR: Wiping = Wiping::later();
 
 fn main() -> ExitCode {
     let exit = cli::parse(std::env::args_os()).map_or_else(
@@ -34,7 +34,10 @@ fn main() -> ExitCode {
                 Command::Network(args) => cli::network::network(args, &cli.host),
                 Command::Kill(args) => cli::kill::kill(args, &cli.host),
                 Command::Policy(command) => cli::policy::policy(command),
-                Command::Secret(command) => cli::secret::secret(command, &cli.host),
+                Command::Secret(command) => {
+                    ALLOCATOR.begin();
+                    cli::secret::secret(command, &cli.host)
+                }
                 Command::Doctor(args) => cli::doctor::doctor(args, &cli.host),
                 Command::Version(args) => cli::version::version(args, &cli.host),
             };

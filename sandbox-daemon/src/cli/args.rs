@@ -31,7 +31,7 @@ Examples:
   sandbox events --follow                  watch what is refused
   sandbox doctor                           see whether this host can enforce it"
 )]
-pub struct Cli {
+pub struct Cli<C: Subcommand = Command> {
     /// Where the daemon listens.
     #[arg(
         long,
@@ -45,7 +45,13 @@ pub struct Cli {
 
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: C,
+}
+
+/// The one command that is started again and again.
+#[derive(Debug, Subcommand)]
+pub(super) enum RunOnly {
+    Run(RunArgs),
 }
 
 /// The verbs.

@@ -1,18 +1,19 @@
 //! The filter that all policies share: which places some policy may have.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc};
 
 use aya::maps::{Array, MapData};
 use sandbox_common::{FILTER_WORDS, filter_bits};
 
-use super::{Compiled, KernelError, Shared, map};
+use super::{Compiled, KernelError, Shared, failed, map};
+use crate::sys;
 
 /// The filter of all policies, with a count for every bit.
 pub(super) struct Filter {
-    map: FilterMap,
+    map: OwnedFd,
     /// As they are in the map.
-    words: Box<[u64; FILTER_WORDS]>,
-    counts: Vec<u32>,
+    words: Box<[u64]>,
+    counts: Vec<u16>,
     /// Bits that no policy has any more. They are cleared with the next that are
     /// set: until then they cost a look at a policy, and nothing else.
     stale: Vec<u32>,
@@ -20,6 +21,8 @@ pub(super) struct Filter {
     bits: HashMap<u64, Bits>,
     /// How many policies have shared entries, by address.
     shared: HashMap<usize, u32>,
+    /// Shared entries that no policy has any more, and the next may have again.
+    resting: Option<Arc<Shared>>,
 }
 
 /// The bits of one policy.
@@ -33,18 +36,15 @@ pub(super) struct Bits {
 pub(super) type FilterMap = Array<MapData, [u64; FILTER_WORDS]>;
 
 impl Filter {
-    #[expect(
-        clippy::large_stack_arrays,
-        reason = "64 KiB, which is how the map's value is passed as well"
-    )]
-    pub(super) fn new(map: FilterMap) -> Self {
+    pub(super) fn new(map: OwnedFd) -> Self {
         Self {
             map,
-            words: Box::new([0; FILTER_WORDS]),
+            words: vec![0; FILTER_WORDS].into_boxed_slice(),
             counts: vec![0; FILTER_WORDS * 64],
             stale: Vec::new(),
             bits: HashMap::new(),
             shared: HashMap::new(),
+            resting: None,
         }
     }
 
@@ -65,7 +65,8 @@ impl Filter {
         let shared = compiled.shared.clone();
         let users = self.shared.entry(Arc::as_ptr(&shared).addr()).or_default();
         *users += 1;
-        if *users == 1 {
+        let rests = |resting: &mut Arc<Shared>| Arc::ptr_eq(resting, &shared);
+        if *users == 1 && self.resting.take_if(rests).is_none() {
             let bits: Vec<u32> = shared.filter_bits().collect();
             self.add(&bits)?;
         }
@@ -104,8 +105,10 @@ impl Filter {
             *users -= 1;
             if *users == 0 {
                 self.shared.remove(&shared);
-                for bit in bits.shared.filter_bits() {
-                    self.subtract(bit);
+                if let Some(rested) = self.resting.replace(bits.shared) {
+                    for bit in rested.filter_bits() {
+                        self.subtract(bit);
+                    }
                 }
             }
         }
@@ -113,7 +116,10 @@ impl Filter {
 
     fn subtract(&mut self, bit: u32) {
         let count = &mut self.counts[bit as usize];
-        *count -= 1;
+        // What cannot be counted any more stays.
+        if *count < u16::MAX {
+            *count -= 1;
+        }
         if *count == 0 {
             self.stale.push(bit);
         }
@@ -122,7 +128,8 @@ impl Filter {
     fn add(&mut self, bits: &[u32]) -> Result<(), KernelError> {
         let mut missing = false;
         for bit in bits {
-            self.counts[*bit as usize] += 1;
+            let count = &mut self.counts[*bit as usize];
+            *count = count.saturating_add(1);
             let (word, mask) = (*bit as usize / 64, 1 << (bit % 64));
             missing |= self.words[word] & mask == 0;
             self.words[word] |= mask;
@@ -140,9 +147,7 @@ impl Filter {
 
     /// In one piece. A program that reads meanwhile sees each word as it was or
     /// as it will be, and those of the policies in force do not change.
-    fn write(&mut self) -> Result<(), KernelError> {
-        self.map
-            .set(0, *self.words, 0)
-            .map_err(map("write the filter"))
+    fn write(&self) -> Result<(), KernelError> {
+        sys::map_set_first(&self.map, &self.words).map_err(failed("write the filter"))
     }
 }

@@ -150,7 +150,7 @@ struct Rules {
 
 /// So many maps of sandboxes that are gone are kept for the next ones: most have
 /// the same entries but for a few, and filling a map takes longer than all else.
-const SPARE: usize = 2;
+const SPARE: usize = 4;
 
 struct State {
     policies: Policies,
@@ -209,7 +209,7 @@ impl Kernel {
         let pins = Pins::begin(&ebpf)?;
         let outer = share(&ebpf, "POLICIES")?;
         let mut policies: Policies = take(&mut ebpf, "POLICIES")?;
-        let mut filter = Filter::new(take(&mut ebpf, "FILTER")?);
+        let mut filter = Filter::new(share(&ebpf, "FILTER")?);
         let adopted = earlier.adopt(&mut policies, &mut filter)?;
         // Policies are in place before any program looks for them.
         let attached = programs::attach(&mut ebpf, &btf, options.slice)?;
@@ -581,7 +581,7 @@ fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
 /// A descriptor of a map that somebody else reads.
 fn share(ebpf: &aya::Ebpf, name: &'static str) -> Result<OwnedFd, KernelError> {
     match ebpf.map(name) {
-        Some(Map::HashMap(data) | Map::HashOfMaps(data)) => {
+        Some(Map::Array(data) | Map::HashMap(data) | Map::HashOfMaps(data)) => {
             data.fd().as_fd().try_clone_to_owned().map_err(shared)
         }
         _ => Err(KernelError::Object(name)),

@@ -8,6 +8,7 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use nix::sys::socket::{getsockopt, sockopt};
@@ -224,18 +225,10 @@ impl Peer {
         if let Some(sandbox) = self.sandbox(slice)? {
             found.push(Confinement::Sandbox(sandbox));
         }
-        for (name, confinement) in [
-            ("mnt", Confinement::MountNamespace),
-            ("user", Confinement::UserNamespace),
-            ("net", Confinement::NetworkNamespace),
-            ("pid", Confinement::PidNamespace),
-        ] {
-            if !self.shares(&format!("ns/{name}"))? {
+        for ((name, confinement), ours) in PLACES.into_iter().zip(own_places()?) {
+            if self.read(name, place)? != *ours {
                 found.push(confinement);
             }
-        }
-        if !self.shares("root")? {
-            found.push(Confinement::Root);
         }
         let status =
             sys::process_status(self.pid).map_err(|_| PeerError::Gone { pid: self.pid })?;
@@ -271,13 +264,6 @@ impl Peer {
         })
     }
 
-    /// Whether a link of `/proc/PID` leads where the daemon's own leads.
-    fn shares(&self, name: &str) -> Result<bool, PeerError> {
-        let theirs = self.read(name, |path| fs::metadata(path))?;
-        let ours = own(name, |path| fs::metadata(path))?;
-        Ok((theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()))
-    }
-
     fn read<T>(
         &self,
         name: &str,
@@ -292,6 +278,32 @@ impl AsFd for Peer {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
+}
+
+/// Links in `/proc/PID` that lead where the daemon's own lead, or mean this.
+const PLACES: [(&str, Confinement); 5] = [
+    ("ns/mnt", Confinement::MountNamespace),
+    ("ns/user", Confinement::UserNamespace),
+    ("ns/net", Confinement::NetworkNamespace),
+    ("ns/pid", Confinement::PidNamespace),
+    ("root", Confinement::Root),
+];
+
+/// Where the daemon's own lead, which it never changes.
+fn own_places() -> Result<&'static [(u64, u64)], PeerError> {
+    static OWN: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
+    if let Some(found) = OWN.get() {
+        return Ok(found);
+    }
+    let found: Result<_, _> = PLACES.iter().map(|(name, _)| own(name, place)).collect();
+    let found = found?;
+    Ok(OWN.get_or_init(|| found))
+}
+
+/// What tells the file that a path leads to from all others.
+fn place(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Reads a file of the daemon's own in `/proc`.

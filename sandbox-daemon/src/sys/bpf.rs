@@ -61,6 +61,20 @@ pub fn map_insert_all<K: Pod, V: Pod>(map: impl AsFd, keys: &[K], values: &[V]) 
     check(unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut attributes) }).map(drop)
 }
 
+/// Sets the first value of an array whose values have this size.
+pub fn map_set_first<V: Pod>(map: impl AsFd, value: &[V]) -> io::Result<()> {
+    let key = 0_u32;
+    let mut attributes = Element {
+        map_fd: number(map),
+        key: address(&raw const key),
+        value: address(value.as_ptr()),
+        ..Element::default()
+    };
+    // SAFETY: the key of an array is 32 bits wide, the value is as large as the
+    // caller says, and both outlive the call.
+    check(unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }).map(drop)
+}
+
 /// Puts a map into a map of maps. When this returns, no program reads the one
 /// that was there before any more, for which the kernel waits.
 pub fn map_insert_map(outer: impl AsFd, key: u64, inner: impl AsFd) -> io::Result<()> {

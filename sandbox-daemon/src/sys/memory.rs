@@ -14,12 +14,17 @@ pub fn trim() {
     }
 }
 
-/// Has threads share what they free instead of keeping it each.
+/// In bytes; the allocator's own, which it would raise with what is freed.
+const LARGE: libc::c_int = 128 * 1024;
+
+/// Has threads share what they free instead of keeping it each, and what is large
+/// go back to the kernel at once.
 pub fn share_free_memory() {
     // SAFETY: takes numbers; what cannot be set stays as it is.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }
 }
 

@@ -15,8 +15,9 @@ mod socket;
 mod statx;
 mod terminal;
 mod watched;
+mod wiping;
 
-pub use bpf::{map_has_map, map_insert_all, map_insert_map, map_remove_map};
+pub use bpf::{map_has_map, map_insert_all, map_insert_map, map_remove_map, map_set_first};
 pub use caller::{duplicate, window_size};
 pub use clone::clone_in_place;
 pub use credentials::{
@@ -34,6 +35,7 @@ pub use socket::socket_cookie;
 pub use statx::stat;
 pub use terminal::{open_master, open_slave, set_window_size};
 pub use watched::Watched;
+pub use wiping::Wiping;
 
 use std::io;
 

@@ -106,10 +106,11 @@ impl Ids {
 
 impl Status {
     fn parse(text: &str) -> Option<Self> {
-        let field = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .map(str::trim)
+        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+        // In the kernel's order.
+        let mut field = |name: &str| {
+            let found = fields.find(|(found, _)| *found == name);
+            found.map(|(_, value)| value.trim())
         };
         Some(Self {
             uid: Ids::parse(field("Uid")?)?,
