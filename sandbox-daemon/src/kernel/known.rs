@@ -4,11 +4,13 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    ffi::OsString,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use nix::fcntl::readlinkat;
 use sandbox_common::{Identity, Key, kind};
 
 use super::{
@@ -46,6 +48,8 @@ struct Again {
     path: PathBuf,
     /// None: it does not exist.
     found: Option<Identity>,
+    /// Where a link leads: another one may have its number.
+    target: Option<OsString>,
     own: bool,
 }
 
@@ -77,6 +81,7 @@ impl Lookups {
                 again.push(Again {
                     path: path.to_owned(),
                     found,
+                    target: node.and_then(|node| target(&node.file)),
                     own: found.is_some_and(is_own),
                 });
             }
@@ -152,6 +157,9 @@ pub fn renew(
             (Some(found), Some(_)) => found,
             _ => return Ok(None),
         };
+        if target(&file) != again.target {
+            return Ok(None);
+        }
         match again.found {
             Some(before) if again.own => {
                 renewed.insert((before.dev, before.ino), present);
@@ -236,6 +244,11 @@ impl Compiled {
         self.shared = Arc::new(Shared { keys, values });
         self
     }
+}
+
+/// Where a symbolic link leads; none: it is none.
+fn target(file: &OwnedFd) -> Option<OsString> {
+    readlinkat(file, "").ok()
 }
 
 /// Whether a file system tells of every name that comes or goes in it.

@@ -79,11 +79,6 @@ impl Known {
         })
     }
 
-    /// The sandbox that it was given to did not come to be.
-    pub(super) fn refuse(&self, sandbox: &str) {
-        self.watches.forget(sandbox);
-    }
-
     /// Before a policy is compiled.
     pub(super) fn attempt(&self, policy: &Arc<Policy>) -> Attempt {
         let steady = self

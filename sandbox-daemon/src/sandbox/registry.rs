@@ -537,6 +537,10 @@ impl Drop for Litter {
                 tracing::error!(error = %CgroupError::Remove { path, source }, "litter");
             }
             self.registry.ground.enforcer.remove(self.id);
+            // It may have been given what another one's policy came to.
+            if let Some(id) = path.file_name().and_then(|id| id.to_str()) {
+                self.registry.watches.forget(id);
+            }
         }
     }
 }

@@ -216,7 +216,6 @@ impl Ground {
         });
         let (applied, watches, compiled) = applied.inspect_err(|_| {
             self.egress.forget(parts.cgroup.id());
-            self.known.refuse(&parts.id);
         })?;
         steps::done("ruled");
         if let Some(compiled) = compiled {

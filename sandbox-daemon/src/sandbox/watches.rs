@@ -672,4 +672,35 @@ mod tests {
         watches.close_group(&group);
         assert_eq!(watches.lock().directories.len(), 0);
     }
+
+    #[test]
+    fn nobody_joins_a_group_once_more_happened_than_the_queue_holds() {
+        let home = tempfile::tempdir().unwrap();
+        let watches = Watches::new();
+        let names = [("a", false)];
+        let group = watches
+            .open_group(vec![watch(home.path(), &names)])
+            .unwrap();
+        assert!(watches.join(&group, "one"));
+        let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        for _ in 0..most.trim().parse::<usize>().unwrap() {
+            // Two events.
+            fs::write(home.path().join("b"), "").unwrap();
+            fs::remove_file(home.path().join("b")).unwrap();
+        }
+        // Which is not told.
+        fs::write(home.path().join("a"), "").unwrap();
+        assert!(!watches.join(&group, "other"));
+        assert!(!watches.is_steady(&group));
+        watches.forget("one");
+        // The control: the name that nobody asks for alone changes nothing.
+        let group = watches
+            .open_group(vec![watch(home.path(), &names)])
+            .unwrap();
+        fs::remove_file(home.path().join("a")).unwrap();
+        fs::write(home.path().join("b"), "").unwrap();
+        let quiet = watches.open_group(vec![watch(home.path(), &[("c", false)])]);
+        assert!(!watches.is_steady(&group));
+        assert!(watches.join(&quiet.unwrap(), "other"));
+    }
 }

@@ -1,10 +1,15 @@
 //! Ephemeral workspaces: the real tree is reached by no way, whatever else shows
 //! it, and what git and editors run later is the sandbox's own inside.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use nix::mount::{MntFlags, umount2};
-use sandbox_daemon::proto::{SandboxSpec, Start, WorkspaceMode};
+use sandbox_daemon::proto::{GetSandboxRequest, SandboxSpec, Start, WorkspaceMode};
 
 use crate::{
     client, disk,
@@ -16,6 +21,7 @@ crate::trials![
     what_is_denied_elsewhere_is_denied_in_the_overlay,
     git_works_in_it_and_the_repository_stays_as_it_was,
     a_process_that_runs_cannot_be_enrolled_in_it,
+    a_passed_descriptor_of_a_layer_shows_nothing_more,
 ];
 
 const GROUND: &str = "/srv/ephemeral";
@@ -205,4 +211,81 @@ async fn a_process_that_runs_cannot_be_enrolled_in_it() {
     drop(enrolled.unwrap());
     process.kill().unwrap();
     process.wait().unwrap();
+}
+
+/// The daemon's descriptors of the layers of a sandbox's workspace: a directory on
+/// the file system that is mounted nowhere, and the real one.
+fn layers() -> [File; 2] {
+    let directory = format!("/proc/{}/fd", host::daemon());
+    let entries = fs::read_dir(directory).unwrap();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let find = |wanted: &dyn Fn(&Path, &fs::Metadata) -> bool| {
+        let found = paths.iter().find(|path| {
+            let file = fs::metadata(path);
+            file.is_ok_and(|file| file.is_dir() && wanted(path, &file))
+        });
+        File::open(found.unwrap()).unwrap()
+    };
+    let real = fs::metadata(WORK).unwrap();
+    [
+        find(&|path, _| fs::read_link(path).is_ok_and(|it| it == Path::new("/upper"))),
+        find(&|_, file| (file.dev(), file.ino()) == (real.dev(), real.ino())),
+    ]
+}
+
+/// Who may look into the daemon hands a layer in; it is no way around the walls.
+async fn a_passed_descriptor_of_a_layer_shows_nothing_more() {
+    let steps: [&[&str]; 7] = [
+        &["list", "/proc/self/fd/0"],
+        &["read", "/proc/self/fd/0/file"],
+        &["read", "/proc/self/fd/0/secret"],
+        &["append", "/proc/self/fd/0/file"],
+        &["open", "/proc/self/fd/0/made", "creat"],
+        &["mkdir", "/proc/self/fd/0/gone"],
+        &["list", "/proc/self/fd/0/.."],
+    ];
+    for uid in [DEV, ROOT] {
+        fill(uid);
+        let mut client = client::root().await;
+        let sandbox = client::create(&mut client, spec(uid, WorkspaceMode::Ephemeral)).await;
+        let write = ["sandbox", "exec", &sandbox.id, "--", "sh", "-c"];
+        let script = ["echo inside > file; echo inside > new"];
+        host::run_with(uid, WORK, &[&write[..], &script].concat(), "");
+        let before = host::snapshot(WORK);
+        // Of what is above the upper layer, its own permissions are the first wall.
+        let above = if uid == ROOT { "ENOENT" } else { "EACCES" };
+        let hidden = [["ENOENT"; 4].as_slice(), &["EACCES"; 2], &[above]].concat();
+        let shown = [
+            "ok 6",
+            "ok content of file",
+            "ENOENT",
+            "EACCES",
+            "EACCES",
+            "EACCES",
+            "ok 1",
+        ];
+        let control = [["ok 2", "ok inside"], ["ok 6", "ok content of file"]];
+        let layers = layers().into_iter().zip([&hidden[..], &shown]).zip(control);
+        for ((layer, expected), control) in layers {
+            let argv = client::attacker(&steps);
+            let argv = [&["sandbox", "exec", &sandbox.id, "--"], argv.as_slice()].concat();
+            let given = layer.try_clone().unwrap();
+            let inside = host::command(uid, &argv).stdin(given).output().unwrap();
+            let said = host::text(&inside.stdout);
+            assert_eq!(said.lines().collect::<Vec<_>>(), expected, "{uid}");
+            // The control.
+            let argv = client::attacker(&steps[..2]);
+            let outside = host::command(uid, &argv).stdin(layer).output().unwrap();
+            let said = host::text(&outside.stdout);
+            assert_eq!(said.lines().collect::<Vec<_>>(), control, "{uid}");
+        }
+        let request = GetSandboxRequest {
+            id: sandbox.id.clone(),
+        };
+        let told = client.get_sandbox(request).await.unwrap().into_inner();
+        // The upper layer has no `secret` that could be refused.
+        assert_eq!(told.denied, if uid == ROOT { 10 } else { 9 }, "{told:?}");
+        assert_eq!(host::snapshot(WORK), before, "{uid}");
+        client::delete(&mut client, &sandbox.id).await;
+    }
 }

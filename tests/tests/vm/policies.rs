@@ -1,6 +1,10 @@
 //! Policies in force: replaced at once, observed, checked, and wrong ones.
 
-use std::{fs, os::unix::fs::chown};
+use std::{
+    fs,
+    os::unix::fs::{chown, symlink},
+    process::Command,
+};
 
 use sandbox_daemon::proto::{
     GetSandboxRequest, Start, UpdateSandboxRequest, ValidatePolicyRequest, Verdict,
@@ -30,6 +34,7 @@ crate::trials![
     the_nearest_entry_decides,
     policies_and_sets_of_the_host_are_read_anew,
     what_takes_the_place_of_a_file_is_found_by_the_next_sandbox,
+    what_leads_elsewhere_is_found_by_the_next_sandbox,
     a_policy_is_checked_without_being_applied,
 ];
 
@@ -317,6 +322,95 @@ async fn what_takes_the_place_of_a_file_is_found_by_the_next_sandbox() {
         for again in 0..4 {
             assert_eq!(lines().await, ["ENOENT"; 3], "round {round}, {again}");
         }
+    }
+}
+
+/// The same of what leads to places: links, directories above, mounts.
+async fn what_leads_elsewhere_is_found_by_the_next_sandbox() {
+    const POLICY: &str = r#"
+version = 1
+name = "leads"
+[files]
+read = ["/"]
+write = ["${workspace}"]
+deny = ["/srv/ground/link", "/srv/ground/up/deep/denied", "/srv/ground/later/denied"]
+[network]
+mode = "none"
+"#;
+    let path = |name: &str| format!("{GROUND}/{name}");
+    ground::make(DEV);
+    for file in [
+        "one",
+        "other",
+        "up/deep/denied",
+        "next/deep/denied",
+        "place",
+    ] {
+        fs::create_dir_all(path(file)).unwrap();
+        fs::write(path(&format!("{file}/file")), format!("content of {file}")).unwrap();
+    }
+    host::output(ROOT, &["chown", "-R", "1000:1000", GROUND]);
+    symlink("one", path("link")).unwrap();
+    let steps: [&[&str]; 6] = [
+        &["read", "one/file"],
+        &["read", "other/file"],
+        &["read", "up/deep/denied/file"],
+        &["read", "next/deep/denied/file"],
+        &["read", "later/denied/file"],
+        &["read", "place/file"],
+    ];
+    let mut client = client::root().await;
+    let mut denied = async |what: &str, expected: [usize; 6]| {
+        // Twice of what was remembered before, and then of what is anew.
+        for again in 0..4 {
+            let start = Start {
+                cwd: GROUND.into(),
+                ..client::start(
+                    client::spec(DEV, client::policy(POLICY), WORK),
+                    &client::attacker(&steps),
+                )
+            };
+            let ran = client::run(&mut client, start).await;
+            let hidden = ran.lines();
+            let hidden = hidden.iter().map(|line| usize::from(line == "ENOENT"));
+            assert_eq!(
+                hidden.collect::<Vec<_>>(),
+                expected,
+                "{what}, {again}: {ran:?}"
+            );
+        }
+    };
+    denied("at first", [1, 0, 1, 0, 1, 0]).await;
+    fs::remove_file(path("link")).unwrap();
+    symlink("other", path("link")).unwrap();
+    denied("a link leads elsewhere", [0, 1, 1, 0, 1, 0]).await;
+    fs::rename(path("up"), path("away")).unwrap();
+    fs::rename(path("next"), path("up")).unwrap();
+    denied("a directory above is another", [0, 1, 1, 1, 1, 0]).await;
+    fs::rename(path("away"), path("next")).unwrap();
+    fs::rename(path("one"), path("place/denied")).unwrap();
+    fs::rename(path("place"), path("later")).unwrap();
+    denied("what was missing came full", [1, 1, 1, 0, 1, 1]).await;
+    let bind = |what: &str, at: &str| {
+        let (what, at) = (path(what), path(at));
+        fs::create_dir_all(&at).unwrap();
+        crate::disk::run(Command::new("mount").args(["--bind", &what, &at]));
+    };
+    // What is denied is seen elsewhere, and something else in its place.
+    bind("later/denied", "place");
+    denied("a mount shows what is denied", [1, 1, 1, 0, 1, 1]).await;
+    bind("next", "up");
+    denied("something is mounted above", [1, 1, 1, 1, 1, 1]).await;
+    for at in ["up", "place"] {
+        nix::mount::umount(path(at).as_str()).unwrap();
+    }
+    denied("they are gone", [1, 1, 1, 0, 1, 1]).await;
+    // The control.
+    for step in &steps[1..5] {
+        assert!(
+            host::attack(DEV, GROUND, step).starts_with("ok"),
+            "{step:?}"
+        );
     }
 }
 

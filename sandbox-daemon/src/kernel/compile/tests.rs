@@ -27,6 +27,23 @@ impl Identify for Stat {
     }
 }
 
+/// The same on a file system that does not tell of changes, and gives a number
+/// again: FUSE, say.
+struct Silent;
+
+impl Identify for Silent {
+    fn identify(&self, file: &OwnedFd) -> Result<Identity, KernelError> {
+        let identity = Stat.identify(file)?;
+        let kind = crate::sys::stat(file).map_err(KernelError::Events)?;
+        let link = kind == nix::sys::stat::SFlag::S_IFLNK;
+        Ok(Identity {
+            ino: if link { 1 } else { identity.ino },
+            magic: 0x6573_5546,
+            ..identity
+        })
+    }
+}
+
 struct Case {
     workspace: Option<PathBuf>,
     home: tempfile::TempDir,
@@ -451,4 +468,32 @@ fn a_link_in_the_workspace_opens_no_device() {
         }];
         assert_eq!(opened(&case), expected, "{link}");
     }
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_is_looked_up_anew_whatever_its_number() {
+    let case = Case::new().with("link", Access::Deny);
+    fs::create_dir(case.at("one")).unwrap();
+    fs::create_dir(case.at("other")).unwrap();
+    symlink("one", case.at("link")).unwrap();
+    let policy = Policy::new(
+        "case".into(),
+        Mode::Enforce,
+        case.rules.clone(),
+        Network::default(),
+        Environment::default(),
+    );
+    let circumstances = Circumstances {
+        generation: 3,
+        seed: SEED,
+        mounts: &[],
+        own: None,
+        lower: None,
+    };
+    let compiled = compile(&policy, circumstances, &Silent).unwrap().share();
+    let renew = || crate::kernel::renew(&compiled, circumstances, &Silent).unwrap();
+    assert!(renew().is_some());
+    fs::remove_file(case.at("link")).unwrap();
+    symlink("other", case.at("link")).unwrap();
+    assert!(renew().is_none());
 }
