@@ -1,6 +1,10 @@
 //! What `/proc/PID/stat` and `/proc/PID/status` say of a process.
 
-use std::{fs, io};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    string::FromUtf8Error,
+};
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +54,9 @@ pub struct Status {
     /// 0 without, 1 strict, 2 filter.
     pub seccomp: u32,
 }
+
+/// More than most such files have.
+const USUAL: usize = 4096;
 
 const PF_KTHREAD: u32 = 0x0020_0000;
 
@@ -127,14 +134,20 @@ impl Status {
 
 /// Reads `/proc/PID/stat`.
 pub fn process_stat(pid: u32) -> io::Result<ProcessStat> {
-    let text = fs::read(format!("/proc/{pid}/stat"))?;
-    ProcessStat::parse(&String::from_utf8_lossy(&text)).ok_or_else(malformed)
+    ProcessStat::parse(&read(&format!("/proc/{pid}/stat"))?).ok_or_else(malformed)
 }
 
 /// Reads `/proc/PID/status`.
 pub fn process_status(pid: u32) -> io::Result<Status> {
-    let text = fs::read(format!("/proc/{pid}/status"))?;
-    Status::parse(&String::from_utf8_lossy(&text)).ok_or_else(malformed)
+    Status::parse(&read(&format!("/proc/{pid}/status"))?).ok_or_else(malformed)
+}
+
+/// Reads a file that has no size. Names in it may be anything.
+fn read(path: &str) -> io::Result<String> {
+    let mut text = Vec::with_capacity(USUAL);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;
+    let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
+    Ok(String::from_utf8(text).unwrap_or_else(lossy))
 }
 
 /// When a process started, in clock ticks since boot: with the pid it names
