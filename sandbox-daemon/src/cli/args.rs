@@ -31,7 +31,7 @@ Examples:
   sandbox events --follow                  watch what is refused
   sandbox doctor                           see whether this host can enforce it"
 )]
-pub struct Cli<C: Subcommand = Command> {
+pub struct Line<C: Subcommand> {
     /// Where the daemon listens.
     #[arg(
         long,
@@ -47,6 +47,9 @@ pub struct Cli<C: Subcommand = Command> {
     #[command(subcommand)]
     pub command: C,
 }
+
+/// With any of the verbs.
+pub type Cli = Line<Command>;
 
 /// The one command that is started again and again.
 #[derive(Debug, Subcommand)]

@@ -50,13 +50,13 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<args::Cli, Exi
     // To know all commands takes longer than all else before the call. What is
     // wrong with this one is said by whoever knows all.
     if words.get(1).is_some_and(|word| word == "run")
-        && let Ok(args::Cli { host, command }) = args::Cli::try_parse_from(&words)
+        && let Ok(args::Line { host, command }) = args::Line::try_parse_from(&words)
     {
         let args::RunOnly::Run(run) = command;
         let command = args::Command::Run(run);
         return Ok(args::Cli { host, command });
     }
-    <args::Cli>::try_parse_from(&words).map_err(|error| {
+    args::Cli::try_parse_from(&words).map_err(|error| {
         let _ = error.print();
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
@@ -67,7 +67,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<args::Cli, Exi
 }
 
 fn has_commands_status(words: &[OsString]) -> bool {
-    <args::Cli>::command()
+    args::Cli::command()
         .ignore_errors(true)
         .try_get_matches_from(words)
         .is_ok_and(|matches| {

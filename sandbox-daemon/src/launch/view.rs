@@ -10,7 +10,7 @@ use std::{
     },
     panic,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     thread::{self, JoinHandle},
 };
 
@@ -18,7 +18,7 @@ use nix::{
     fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
-    unistd::Group,
+    unistd::{Gid, Group},
 };
 
 use super::{Account, Child, Command, Ephemeral, LaunchError, Layers, as_user, command, overlay};
@@ -229,8 +229,8 @@ fn mount_terminals() -> Result<(), LaunchError> {
         return Ok(());
     }
     // As distributions mount it.
-    let group = Group::from_name("tty").map_err(|errno| failed(errno.into()))?;
-    let group = group.map_or_else(String::new, |group| format!(",gid={}", group.gid));
+    let group = terminal_group().map_err(|errno| failed(errno.into()))?;
+    let group = group.map_or_else(String::new, |group| format!(",gid={group}"));
     let options = format!("newinstance,ptmxmode=0666,mode=0620{group}");
     mount(
         Some(sys::OWN_MOUNT),
@@ -240,6 +240,16 @@ fn mount_terminals() -> Result<(), LaunchError> {
         Some(options.as_str()),
     )
     .map_err(|errno| failed(errno.into()))
+}
+
+/// Whose the terminals are; it has the same number for good.
+fn terminal_group() -> nix::Result<Option<Gid>> {
+    static FOUND: OnceLock<Gid> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(Some(*found));
+    }
+    let group = Group::from_name("tty")?;
+    Ok(group.map(|group| *FOUND.get_or_init(|| group.gid)))
 }
 
 fn mount_private_places(spec: &ViewSpec) -> Result<Vec<PathBuf>, LaunchError> {

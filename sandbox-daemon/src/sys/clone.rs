@@ -30,7 +30,7 @@ pub unsafe fn clone_in_place<T>(
     args.flags |= CLONE_VM | CLONE_VFORK;
     args.stack = stack.as_mut_ptr().expose_provenance() as u64;
     args.stack_size = STACK as u64;
-    let result: isize;
+    let result: libc::c_long;
     // SAFETY: the child returns from the system call with this thread's registers
     // and its own stack, which is where it stays. This thread, and with it all
     // that is borrowed here, waits until the child has left this memory.
@@ -48,7 +48,7 @@ pub unsafe fn clone_in_place<T>(
             "2:",
             argument = in(reg) ptr::from_ref(argument),
             run = in(reg) run,
-            inlateout("rax") libc::SYS_clone3 as isize => result,
+            inlateout("rax") libc::SYS_clone3 => result,
             in("rdi") ptr::from_mut(args),
             in("rsi") size_of::<libc::clone_args>(),
             out("rcx") _,
