@@ -14,6 +14,9 @@ crate::trials![two_hundred_sandboxes_leave_nothing_in_the_daemon];
 
 const SANDBOXES: usize = 200;
 
+/// Maps that it keeps of sandboxes that are gone.
+const SPARE: usize = 4;
+
 /// What the daemon may allocate for them, in kibibytes.
 const ALLOCATED: u64 = 12 * 1024;
 
@@ -31,7 +34,10 @@ async fn two_hundred_sandboxes_leave_nothing_in_the_daemon() {
     let earlier = allocated();
     make_and_delete(&mut client, || {
         let now = Taken::now();
-        assert!(now.maps >= before.maps + SANDBOXES, "{now:?} {before:?}");
+        assert!(
+            now.maps >= before.maps + SANDBOXES - SPARE,
+            "{now:?} {before:?}"
+        );
         assert!(
             now.cgroups >= before.cgroups + SANDBOXES,
             "{now:?} {before:?}"
