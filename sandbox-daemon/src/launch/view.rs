@@ -178,8 +178,12 @@ fn set_up(spec: &ViewSpec) -> Result<(Vec<PathBuf>, Option<Layers>), LaunchError
             source: errno.into(),
         }
     };
-    unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)
-        .map_err(failed("unshare the mount namespace"))?;
+    let mut own = CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS;
+    if spec.private_places {
+        // Memory and queues that lie in no file system, and outlive who made them.
+        own |= CloneFlags::CLONE_NEWIPC;
+    }
+    unshare(own).map_err(failed("unshare its namespaces"))?;
     // What the host mounts later appears here too, nothing goes back.
     mount(
         None::<&str>,

@@ -48,6 +48,43 @@ async fn temporary_files_are_the_sandboxs_own() {
 }
 
 #[tokio::test]
+async fn system_v_objects_are_the_sandboxs_own() {
+    let scratch = Scratch::new();
+    let account = account(USER);
+    // Nobody else's size.
+    let size = (4096 * (1 + u64::from(std::process::id()))).to_string();
+    let seen = |text: &str| text.lines().any(|line| line.contains(&size));
+    let list = ["cat", "/proc/sysvipc/shm"];
+    let outside = || fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let view = private_view(&account, &[]).unwrap();
+    let made = scratch
+        .run(&view, &account, &["ipcmk", "-M", &size])
+        .await
+        .unwrap();
+    assert_eq!(made.status, ExitStatus::Code(0), "{made:?}");
+    // A later command of the same sandbox finds it, nobody else does.
+    let inside = scratch.run(&view, &account, &list).await.unwrap();
+    assert!(seen(&inside.stdout), "{inside:?}");
+    assert!(!seen(&outside()));
+    let other = private_view(&account, &[]).unwrap();
+    let inside = scratch.run(&other, &account, &list).await.unwrap();
+    assert!(!seen(&inside.stdout), "{inside:?}");
+    // The control: without private places they are the host's.
+    let hosts = host_view(&account);
+    let made = scratch
+        .run(&hosts, &account, &["ipcmk", "-M", &size])
+        .await
+        .unwrap();
+    assert!(seen(&outside()), "{made:?}");
+    let id = made.stdout.trim().rsplit(' ').next().unwrap().to_owned();
+    let gone = scratch
+        .run(&hosts, &account, &["ipcrm", "-m", &id])
+        .await
+        .unwrap();
+    assert_eq!(gone.status, ExitStatus::Code(0), "{gone:?}");
+}
+
+#[tokio::test]
 async fn no_mount_is_seen_outside_or_left_behind() {
     let account = account(USER);
     let before = fs::read_to_string("/proc/self/mountinfo").unwrap();

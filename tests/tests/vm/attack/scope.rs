@@ -77,6 +77,7 @@ pub(super) fn perform(operation: &str, arguments: &[&OsStr]) -> Option<Found> {
         ("terminal-signals", []) => terminal_signals(false),
         ("terminal-signals-ioctl", []) => terminal_signals(true),
         ("shm-make", []) => own_shared_memory().map(|id| id.to_string()),
+        ("shm-fill", [size]) => filled_memory(number(size)).map(|id| id.to_string()),
         ("shm-family", []) => shared_with_a_child(),
         ("shm-attach", [id]) => shm_attach(number(id)).and(NONE),
         ("shm-stat", [id]) => shm_control(number(id), libc::IPC_STAT),
@@ -323,6 +324,17 @@ fn terminal_signals(by_ioctl: bool) -> Found {
 fn own_shared_memory() -> Result<c_int, Errno> {
     // SAFETY: no memory is involved.
     Errno::result(unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, 0o600 | libc::IPC_CREAT) })
+}
+
+/// A segment with something on every page; it stays.
+fn filled_memory(size: usize) -> Result<c_int, Errno> {
+    // SAFETY: no memory is involved.
+    let id =
+        Errno::result(unsafe { libc::shmget(libc::IPC_PRIVATE, size, 0o600 | libc::IPC_CREAT) })?;
+    let memory = shm_attach(id)?;
+    // SAFETY: so much is attached there, for writing.
+    unsafe { ptr::write_bytes(memory, 1, size) };
+    Ok(id)
 }
 
 fn shm_attach(id: c_int) -> Result<*mut u8, Errno> {

@@ -3,12 +3,13 @@
 use std::fs;
 
 use nix::errno::Errno;
-use sandbox_daemon::proto::Right;
+use sandbox_daemon::proto::{Right, enroll_request::Sandbox};
 
 use crate::{
     client,
     expect::{Case, attack, compare},
     host::{self, DEV, ROOT},
+    scope::enrolled,
 };
 
 crate::trials![
@@ -220,7 +221,28 @@ async fn message_queues_of_others_are_neither_opened_nor_made() {
             ),
             attack(&["queue", "/made"]).kept("create", "/dev/mqueue/made", RULE),
         ];
-        check_open(uid, &cases).await;
+        // Who is enrolled keeps the host's queues.
+        let steps = cases.each_ref().map(|case| case.step.as_slice());
+        let spec = client::spec(uid, client::policy(OPEN), "/srv");
+        let ran = enrolled(uid, Sandbox::Inline(spec.clone()), &steps).await;
+        compare(uid, &cases, &ran);
+        for step in steps {
+            assert_eq!(host::attack(uid, "/", step), "ok", "{step:?}");
+        }
+        // Who is started has others, on a file system that is mounted nowhere: the
+        // same name leads there, and it is closed too.
+        let start = client::start(spec, &client::attacker(&steps));
+        let ran = client::run(&mut client::root().await, start).await;
+        assert_eq!(ran.lines(), ["EACCES", "EACCES"], "{ran:?}");
+        assert_eq!(ran.told(), (2, 0), "{ran:?}");
+        for (denial, name) in ran.denials.iter().zip(["/others", "/made"]) {
+            assert_eq!(denial.operation, "create", "{ran:?}");
+            assert_eq!(denial.rule, "unknown file system", "{ran:?}");
+            assert!(
+                denial.object_display.ends_with(&format!(": {name}")),
+                "{ran:?}"
+            );
+        }
     }
     fs::remove_file("/dev/mqueue/made").unwrap();
     fs::remove_file("/dev/mqueue/others").unwrap();

@@ -74,7 +74,7 @@ async fn perform(uid: u32, way: Way, policy: &str, steps: &[&[&str]]) -> Ran {
 }
 
 /// Performs steps in a process that is placed into a sandbox before.
-async fn enrolled(uid: u32, sandbox: enroll_request::Sandbox, steps: &[&[&str]]) -> Ran {
+pub(crate) async fn enrolled(uid: u32, sandbox: enroll_request::Sandbox, steps: &[&[&str]]) -> Ran {
     prepared(uid, sandbox, &[], steps).await
 }
 
