@@ -1,10 +1,17 @@
 //! A child process in this process's own memory, as vfork(2) makes it: a copy of
 //! a daemon's memory costs more than all else that starting a command takes.
 
-use std::{arch::asm, io, mem::MaybeUninit, ptr};
+use std::{
+    alloc::{GlobalAlloc as _, Layout, System},
+    arch::asm,
+    io, ptr,
+};
 
-/// Beside the child's own, in bytes: it calls little, and that not deeply.
-const STACK: usize = 64 * 1024;
+/// The child's, in bytes: it calls little, and that not deeply.
+const STACK: Layout = match Layout::from_size_align(64 * 1024, 16) {
+    Ok(layout) => layout,
+    Err(_) => panic!("this is a layout"),
+};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
@@ -25,11 +32,15 @@ pub unsafe fn clone_in_place<T>(
     argument: &T,
     run: extern "C" fn(&T) -> !,
 ) -> io::Result<u32> {
-    // Aligned as calls need it.
-    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK / size_of::<u128>()];
+    // Of the system's allocator: another might overwrite all of it in the end.
+    // SAFETY: the size is not 0.
+    let stack = unsafe { System.alloc(STACK) };
+    if stack.is_null() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
     args.flags |= CLONE_VM | CLONE_VFORK;
-    args.stack = stack.as_mut_ptr().expose_provenance() as u64;
-    args.stack_size = STACK as u64;
+    args.stack = stack.expose_provenance() as u64;
+    args.stack_size = STACK.size() as u64;
     let result: libc::c_long;
     // SAFETY: the child returns from the system call with this thread's registers
     // and its own stack, which is where it stays. This thread, and with it all
@@ -74,7 +85,8 @@ pub unsafe fn clone_in_place<T>(
             out("x30") _,
         );
     }
-    drop(stack);
+    // SAFETY: it is from there, and the child has left it.
+    unsafe { System.dealloc(stack, STACK) };
     u32::try_from(result).map_err(|_| {
         let errno = i32::try_from(-result).unwrap_or(libc::EIO);
         io::Error::from_raw_os_error(errno)
