@@ -11,8 +11,9 @@ use crate::sys;
 /// The filter of all policies, with a count for every bit.
 pub(super) struct Filter {
     map: OwnedFd,
-    /// As they are in the map.
     words: Box<[u64]>,
+    /// They are not in the map: it could not be written.
+    unwritten: bool,
     counts: Vec<u16>,
     /// Bits that no policy has any more. They are cleared with the next that are
     /// set: until then they cost a look at a policy, and nothing else.
@@ -40,6 +41,7 @@ impl Filter {
         Self {
             map,
             words: vec![0; FILTER_WORDS].into_boxed_slice(),
+            unwritten: false,
             counts: vec![0; FILTER_WORDS * 64],
             stale: Vec::new(),
             bits: HashMap::new(),
@@ -126,7 +128,7 @@ impl Filter {
     }
 
     fn add(&mut self, bits: &[u32]) -> Result<(), KernelError> {
-        let mut missing = false;
+        let mut missing = self.unwritten;
         for bit in bits {
             let count = &mut self.counts[*bit as usize];
             *count = count.saturating_add(1);
@@ -147,7 +149,40 @@ impl Filter {
 
     /// In one piece. A program that reads meanwhile sees each word as it was or
     /// as it will be, and those of the policies in force do not change.
-    fn write(&self) -> Result<(), KernelError> {
-        sys::map_set_first(&self.map, &self.words).map_err(failed("write the filter"))
+    fn write(&mut self) -> Result<(), KernelError> {
+        let written = sys::map_set_first(&self.map, &self.words);
+        self.unwritten = written.is_err();
+        written.map_err(failed("write the filter"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use sandbox_common::{Key, Value, bits, kind};
+
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_written_is_written_with_the_next_policy() {
+        let null = File::open("/dev/null").unwrap();
+        let mut filter = Filter::new(null.into());
+        let key = Key {
+            kind: kind::INODE,
+            ino: 7,
+            ..Key::default()
+        };
+        let value = Value {
+            bits: bits::READ,
+            ..Value::default()
+        };
+        let compiled = Compiled {
+            entries: vec![(key, value)],
+            ..Compiled::default()
+        };
+        assert!(filter.raise(&compiled).is_err());
+        // The same bits again: no word changes.
+        assert!(filter.raise(&compiled).is_err());
     }
 }
