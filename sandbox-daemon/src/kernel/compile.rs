@@ -19,7 +19,7 @@ use std::{
 };
 
 use doubtful::Doubtful;
-pub(super) use held::STABLE;
+pub(super) use held::{BTRFS, STABLE};
 pub use lower::Lower;
 use sandbox_common::{
     Fold, Identity, Key, NAME_BYTES, Value, bits, builtin, folds, header, kind, name_hash,

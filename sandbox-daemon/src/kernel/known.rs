@@ -15,13 +15,10 @@ use sandbox_common::{Identity, Key, kind};
 
 use super::{
     Compiled, Identify, KernelError, Shared, Watch,
-    compile::{Circumstances, STABLE},
+    compile::{BTRFS, Circumstances, STABLE},
     tree::{self, Lookup, Tree},
 };
 use crate::sys::{Mount, OWN_MOUNT};
-
-/// `BTRFS_SUPER_MAGIC`
-const BTRFS: u64 = 0x9123_683e;
 
 /// More that have to be looked for every time cost more than they save.
 const MAX_AGAIN: usize = 128;

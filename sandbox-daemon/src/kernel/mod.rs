@@ -10,6 +10,7 @@ mod layout;
 mod pins;
 mod probe;
 mod programs;
+mod rules;
 mod tree;
 
 use std::{
@@ -23,7 +24,7 @@ use std::{
 
 use aya::{
     Btf as AyaBtf, EbpfError, EbpfLoader, VerifierLogLevel,
-    maps::{Array, HashMap, HashOfMaps, IterableMap as _, Map, MapData, MapError, RingBuf},
+    maps::{Array, HashMap, HashOfMaps, Map, MapData, MapError, RingBuf},
 };
 pub use btf::BtfError;
 pub use compile::{Circumstances, Lower, compile};
@@ -33,6 +34,7 @@ pub use known::{Lookups, renew};
 use pins::{Adopted, Earlier, Pins};
 pub use probe::{Probe, probe};
 pub use programs::{Class, HookState, Wall};
+use rules::{Rules, Spares};
 use sandbox_common::{Counters, Entrances, Identity, Key, Lent, Value, filter_bits};
 use tokio::io::Interest;
 
@@ -139,25 +141,11 @@ struct LentFiles {
     keys: std::collections::HashMap<u64, Vec<Lent>>,
 }
 
-/// A map with a policy's entries.
-struct Rules {
-    map: HashMap<MapData, Key, Value>,
-    /// Entries that it has room for.
-    room: usize,
-    shared: Arc<Shared>,
-    own: Vec<Key>,
-}
-
-/// So many maps of sandboxes that are gone are kept for the next ones: most have
-/// the same entries but for a few, and filling a map takes longer than all else.
-const SPARE: usize = 4;
-
 struct State {
     policies: Policies,
     /// What is in force, by sandbox.
     rules: std::collections::HashMap<u64, Arc<Rules>>,
-    /// Nobody's, with their shared entries alone.
-    spare: Vec<Rules>,
+    spares: Spares,
     /// Of earlier daemons' programs, while these are still in force.
     adopted: Vec<Adopted>,
     earlier: Earlier,
@@ -230,7 +218,7 @@ impl Kernel {
             state: Mutex::new(State {
                 policies,
                 rules: std::collections::HashMap::new(),
-                spare: Vec::new(),
+                spares: Spares::default(),
                 adopted,
                 earlier,
                 pins,
@@ -259,7 +247,7 @@ impl Kernel {
     /// Puts a policy in force for a sandbox, or replaces it. When it returns,
     /// every later check uses it.
     pub fn install(&self, sandbox: u64, compiled: &Compiled) -> Result<(), KernelError> {
-        let spare = self.state().take_spare(compiled);
+        let spare = self.state().spares.take(compiled);
         let rules = Arc::new(Rules::new(compiled, spare)?);
         let mut state = self.state();
         // The filter first: a file that it does not know has no rule.
@@ -268,7 +256,7 @@ impl Kernel {
             drop(state);
             self.insert_first(sandbox, rules.clone())
         } else {
-            let installed = state.insert(sandbox, &rules.map, compiled);
+            let installed = state.insert(sandbox, rules.map(), compiled);
             drop(state);
             installed
         };
@@ -290,11 +278,11 @@ impl Kernel {
     fn insert_first(&self, sandbox: u64, rules: Arc<Rules>) -> Result<(), KernelError> {
         let action = "install a policy";
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            let inserted = sys::map_insert_map(&*self.policies, sandbox, rules.map.map().fd());
+            let inserted = sys::map_insert_map(&*self.policies, sandbox, rules.fd());
             return inserted.map_err(failed(action));
         };
         let outer = self.policies.clone();
-        let insert = move || sys::map_insert_map(&*outer, sandbox, rules.map.map().fd());
+        let insert = move || sys::map_insert_map(&*outer, sandbox, rules.fd());
         let mut inserting = runtime.spawn_blocking(insert);
         while !sys::map_has_map(&*self.policies, sandbox).map_err(failed(action))? {
             if inserting.is_finished() {
@@ -321,7 +309,7 @@ impl Kernel {
         if let Some(rules) = rules.and_then(Arc::into_inner)
             && let Some(spare) = rules.into_spare()
         {
-            self.state().keep_spare(spare);
+            self.state().spares.keep(spare);
         }
         let mut lent = lock(&self.lent);
         for key in lent.keys.remove(&sandbox).unwrap_or_default() {
@@ -443,60 +431,7 @@ impl Kernel {
     }
 }
 
-impl Rules {
-    /// A map with the entries of a policy, made of one that has those which it
-    /// shares.
-    fn new(compiled: &Compiled, spare: Option<Self>) -> Result<Self, KernelError> {
-        let shared = &compiled.shared;
-        let mut rules = if let Some(spare) = spare {
-            spare
-        } else {
-            let room = shared.keys.len() + compiled.entries.len();
-            let size = u32::try_from(room.max(1)).unwrap_or(u32::MAX);
-            let rules = Self {
-                map: HashMap::create(size, 0).map_err(map("make a policy"))?,
-                room,
-                shared: shared.clone(),
-                own: Vec::new(),
-            };
-            rules.fill(&shared.keys, &shared.values)?;
-            rules
-        };
-        let (keys, values): (Vec<Key>, Vec<Value>) = compiled.entries.iter().copied().unzip();
-        rules.fill(&keys, &values)?;
-        rules.own = keys;
-        Ok(rules)
-    }
-
-    fn fill(&self, keys: &[Key], values: &[Value]) -> Result<(), KernelError> {
-        sys::map_insert_all(self.map.map().fd(), keys, values).map_err(failed("fill a policy"))
-    }
-
-    /// Takes out what only its sandbox had, once no program reads it any more.
-    fn into_spare(mut self) -> Option<Self> {
-        for key in std::mem::take(&mut self.own) {
-            absent(self.map.remove(&key)).ok()?;
-        }
-        (!self.shared.keys.is_empty()).then_some(self)
-    }
-}
-
 impl State {
-    /// A map with what a policy shares, and room for the rest.
-    fn take_spare(&mut self, compiled: &Compiled) -> Option<Rules> {
-        let needed = compiled.shared.keys.len() + compiled.entries.len();
-        let fits =
-            |spare: &Rules| Arc::ptr_eq(&spare.shared, &compiled.shared) && needed <= spare.room;
-        let at = self.spare.iter().position(fits)?;
-        Some(self.spare.remove(at))
-    }
-
-    /// Keeps the latest.
-    fn keep_spare(&mut self, spare: Rules) {
-        self.spare.insert(0, spare);
-        self.spare.truncate(SPARE);
-    }
-
     /// Whether no program, of this daemon's or an earlier one's, has rules for it.
     fn is_new(&self, sandbox: u64) -> bool {
         self.adopted.is_empty() && !self.filter.knows(sandbox)

@@ -7,6 +7,9 @@ use std::{
     io, ptr,
 };
 
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("a child cannot be started in place on this architecture yet: see `clone_in_place`");
+
 /// The child's, in bytes: it calls little, and that not deeply.
 const STACK: Layout = match Layout::from_size_align(64 * 1024, 16) {
     Ok(layout) => layout,
@@ -45,7 +48,6 @@ pub unsafe fn clone_in_place<T>(
     // SAFETY: the child returns from the system call with this thread's registers
     // and its own stack, which is where it stays. This thread, and with it all
     // that is borrowed here, waits until the child has left this memory.
-    #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
             "syscall",
@@ -64,25 +66,6 @@ pub unsafe fn clone_in_place<T>(
             in("rsi") size_of::<libc::clone_args>(),
             out("rcx") _,
             out("r11") _,
-        );
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        asm!(
-            "svc #0",
-            "cbnz x0, 2f",
-            "mov x29, xzr",
-            "mov x0, {argument}",
-            "blr {run}",
-            "brk #1",
-            "2:",
-            argument = in(reg) ptr::from_ref(argument),
-            run = in(reg) run,
-            in("x8") libc::SYS_clone3,
-            inlateout("x0") ptr::from_mut(args) => result,
-            in("x1") size_of::<libc::clone_args>(),
-            out("x30") _,
         );
     }
     // SAFETY: it is from there, and the child has left it.

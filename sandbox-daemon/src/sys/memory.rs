@@ -1,5 +1,4 @@
-//! What this process keeps of the memory that it does not use any more. A fork
-//! copies the tables of what it has, for every command that is started.
+//! What this process keeps of the memory that it does not use any more.
 
 use std::io;
 

@@ -10,7 +10,7 @@ pub(in crate::kernel) const STABLE: [u64; 5] =
     [0xef53, 0x5846_5342, 0x0102_1994, 0xf2f5_2010, 0x8584_58f6];
 
 /// `BTRFS_SUPER_MAGIC`
-const BTRFS: u64 = 0x9123_683e;
+pub(in crate::kernel) const BTRFS: u64 = 0x9123_683e;
 
 /// `BTRFS_FIRST_FREE_OBJECTID`: the root of every subvolume.
 const SUBVOLUME: u64 = 256;
