@@ -8,6 +8,7 @@ mod environment;
 mod error;
 mod exec;
 mod follow;
+mod ground;
 mod jobs;
 mod kernel;
 mod known;

@@ -15,12 +15,12 @@ use tokio::sync::{Notify, OnceCell};
 
 use super::{
     Caller, Enforcer, EnforcerState, Exec, PolicySource, Sandbox, SandboxError, Spec,
+    ground::{Ground, Parts},
     jobs::Jobs,
     known::Known,
     lately::Lately,
     policies::Policies,
     quota::{Kind, Share, Usage},
-    sandbox::{Ground, Parts},
     shelf::Shelf,
     watches::{ToWatch, Watches},
 };
@@ -222,6 +222,13 @@ impl Registry {
 
     /// Makes a sandbox in a cgroup that is the caller's to remove if it fails.
     pub(super) fn build(self: &Arc<Self>, parts: Parts) -> Result<Arc<Sandbox>, SandboxError> {
+        let id = parts.id.clone();
+        // It may have been given what another one's policy came to.
+        let built = self.try_build(parts);
+        built.inspect_err(|_| self.watches.forget(&id))
+    }
+
+    fn try_build(self: &Arc<Self>, parts: Parts) -> Result<Arc<Sandbox>, SandboxError> {
         let (sandbox, watches) = self.ground.build(parts)?;
         let owner = Owner {
             uid: sandbox.account.uid,
@@ -537,10 +544,6 @@ impl Drop for Litter {
                 tracing::error!(error = %CgroupError::Remove { path, source }, "litter");
             }
             self.registry.ground.enforcer.remove(self.id);
-            // It may have been given what another one's policy came to.
-            if let Some(id) = path.file_name().and_then(|id| id.to_str()) {
-                self.registry.watches.forget(id);
-            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cause, Exec, PolicySource, Registry, Sandbox, SandboxError, Spec, sandbox::Parts};
+use super::{Cause, Exec, PolicySource, Registry, Sandbox, SandboxError, Spec, ground::Parts};
 use crate::chain::Chain;
 use crate::{cgroup::Cgroup, launch::Account};
 
