@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Measurement, columns, distinct, guest};
+use super::{Measurement, guest};
 use crate::kernel::Kernel;
 
 /// Measures on these kernels; the program starts sandboxd itself when it has
@@ -13,31 +13,7 @@ pub(super) fn measurements(kernels: &[Kernel]) -> Result<Vec<Measurement>> {
 
 /// A column for each kernel, and what a case adds to the first one of its row.
 pub(super) fn table(measurements: &[Measurement]) -> String {
-    let kernels = distinct(measurements.iter().map(|line| line.kernel.as_str()));
-    let mut lines = vec![["", "", ""].map(str::to_owned).to_vec()];
-    lines[0].extend(kernels.iter().map(|kernel| format!("Linux {kernel}")));
-    lines.push(vec!["---".to_owned(); 3 + kernels.len()]);
-    for row in distinct(measurements.iter().map(|line| line.row.as_str())) {
-        let cells: Vec<_> = measurements.iter().filter(|line| line.row == row).collect();
-        for case in distinct(cells.iter().map(|cell| cell.case.as_str())) {
-            let mut line = vec![row.to_owned(), case.to_owned(), String::new()];
-            for kernel in &kernels {
-                let mut of_kernel = cells.iter().filter(|cell| cell.kernel == *kernel);
-                let first = of_kernel.clone().next();
-                let cell = of_kernel.find(|cell| cell.case == case);
-                let shown = match (first, cell) {
-                    (Some(first), Some(cell)) => {
-                        cell.unit.clone_into(&mut line[2]);
-                        shown(first, cell)
-                    }
-                    _ => String::new(),
-                };
-                line.push(shown);
-            }
-            lines.push(line);
-        }
-    }
-    columns(&lines)
+    guest::table(measurements, shown)
 }
 
 /// A value, with what it adds to the first of its row where both are of a kind.

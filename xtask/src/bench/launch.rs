@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::{Measurement, columns, distinct, guest};
+use super::{Measurement, guest};
 use crate::kernel::Kernel;
 
 /// Measures on these kernels. `systemd-run --scope` is not there: the guest's
@@ -14,27 +14,7 @@ pub(super) fn measurements(kernels: &[Kernel]) -> Result<Vec<Measurement>> {
 
 /// A column for each kernel.
 pub(super) fn table(measurements: &[Measurement]) -> String {
-    let kernels = distinct(measurements.iter().map(|line| line.kernel.as_str()));
-    let mut lines = vec![["", "", ""].map(str::to_owned).to_vec()];
-    lines[0].extend(kernels.iter().map(|kernel| format!("Linux {kernel}")));
-    lines.push(vec!["---".to_owned(); 3 + kernels.len()]);
-    for row in distinct(measurements.iter().map(|line| line.row.as_str())) {
-        let cells: Vec<_> = measurements.iter().filter(|line| line.row == row).collect();
-        for case in distinct(cells.iter().map(|cell| cell.case.as_str())) {
-            let mut line = vec![row.to_owned(), case.to_owned(), String::new()];
-            for kernel in &kernels {
-                let found = cells
-                    .iter()
-                    .find(|cell| cell.kernel == *kernel && cell.case == case);
-                if let Some(cell) = found {
-                    cell.unit.clone_into(&mut line[2]);
-                }
-                line.push(found.map_or_else(String::new, |cell| shown(cell)));
-            }
-            lines.push(line);
-        }
-    }
-    columns(&lines)
+    guest::table(measurements, |_, cell| shown(cell))
 }
 
 fn shown(cell: &Measurement) -> String {

@@ -45,18 +45,6 @@ impl Daemon {
         Ok(Self(child))
     }
 
-    /// The steps that it has told, with their times in microseconds.
-    #[expect(clippy::unused_self, reason = "they are this daemon's")]
-    pub(crate) fn steps(&self) -> Result<Vec<(u64, String)>> {
-        let log = fs::read_to_string(LOG)?;
-        let steps = log.lines().filter_map(|line| {
-            let (before, step) = line.split_once(sandbox_daemon::steps::MARK)?;
-            let (_, time) = before.rsplit_once(' ')?;
-            Some((time.parse().ok()?, step.trim().to_owned()))
-        });
-        Ok(steps.collect())
-    }
-
     /// Mebibytes that are resident.
     pub(crate) fn resident(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
@@ -70,15 +58,26 @@ impl Daemon {
         Ok(f64::from(u32::try_from(count)?))
     }
 
-    #[expect(clippy::unused_self, reason = "it is the daemon that is waited for")]
-    pub(crate) fn wait_until_quiet(&self) {
-        thread::sleep(QUIET);
-    }
-
     pub(crate) fn end(mut self) -> Result<()> {
         let pid = nix::unistd::Pid::from_raw(self.0.id().cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
         self.0.wait()?;
         Ok(())
     }
+}
+
+/// The steps that a daemon has told, with their times in microseconds.
+pub(crate) fn steps() -> Result<Vec<(u64, String)>> {
+    let log = fs::read_to_string(LOG)?;
+    let steps = log.lines().filter_map(|line| {
+        let (before, step) = line.split_once(sandbox_daemon::steps::MARK)?;
+        let (_, time) = before.rsplit_once(' ')?;
+        Some((time.parse().ok()?, step.trim().to_owned()))
+    });
+    Ok(steps.collect())
+}
+
+/// Until it has done what nobody waits for.
+pub(crate) fn wait_until_quiet() {
+    thread::sleep(QUIET);
 }

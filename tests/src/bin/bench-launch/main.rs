@@ -69,14 +69,14 @@ fn main() -> Result<()> {
 
     let daemon = Daemon::start(sandbox_daemon::steps::FILTER)?;
     for (name, command) in [("direct", DIRECT), ("ephemeral", EPHEMERAL)] {
-        steps(name, &shell::runs(command)?, &daemon)?;
+        steps(name, &shell::runs(command)?)?;
     }
     daemon.end()
 }
 
 /// Where the instructions of runs go.
-fn steps(name: &str, runs: &[shell::Run], daemon: &Daemon) -> Result<()> {
-    let log = daemon.steps()?;
+fn steps(name: &str, runs: &[shell::Run]) -> Result<()> {
+    let log = daemon::steps()?;
     let mut parts = vec![Vec::new(); STEPS.len() + 1];
     for run in runs {
         let mut before = run.start;
@@ -116,7 +116,7 @@ fn idle(daemon: &Daemon) -> Result<()> {
     };
     say("no sandbox")?;
     runtime.block_on(make_and_delete(|| say("200 idle sandboxes")))?;
-    daemon.wait_until_quiet();
+    daemon::wait_until_quiet();
     say("after them")
 }
 
