@@ -128,4 +128,41 @@ mod tests {
             assert!(run.how.json.is_none() && !run.how.verbose);
         }
     }
+
+    #[test]
+    fn the_parser_of_run_alone_reads_what_the_whole_one_does() {
+        let understood = |line: &str| {
+            let words: Vec<_> = line.split(' ').collect();
+            let alone = args::Line::<args::RunOnly>::try_parse_from(&words);
+            let whole = args::Cli::try_parse_from(&words).map(|cli| match cli.command {
+                args::Command::Run(run) => format!("{:?} {run:?}", cli.host),
+                other => panic!("{other:?}"),
+            });
+            let Ok(args::Line { host, command }) = alone else {
+                // Then the whole one says why.
+                assert!(whole.is_err(), "{line}");
+                return false;
+            };
+            let args::RunOnly::Run(run) = command;
+            assert_eq!(format!("{host:?} {run:?}"), whole.unwrap(), "{line}");
+            true
+        };
+        for line in [
+            "sandbox run true",
+            "sandbox run -- true",
+            "sandbox run help",
+            "sandbox run create x",
+            "sandbox run --host unix:///run/other.sock --policy strict -w /srv --ephemeral -d -- a -b",
+            "sandbox run --timeout 5s -m 64M --cpus 2 --pids-limit 9 -e A=b -t -i --keep --name n a",
+        ] {
+            assert!(understood(line), "{line}");
+        }
+        for line in [
+            "sandbox run",
+            "sandbox run --no-such true",
+            "sandbox run -h",
+        ] {
+            assert!(!understood(line), "{line}");
+        }
+    }
 }

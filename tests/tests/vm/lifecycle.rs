@@ -1,6 +1,7 @@
 //! The life of a command, from its start to nothing being left.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader},
     path::Path,
 };
@@ -27,6 +28,7 @@ crate::trials![
     killing_an_exec_leaves_the_sandbox,
     deleting_a_sandbox_ends_what_runs_in_it,
     a_run_leaves_nothing_behind,
+    a_daemon_that_is_spared_stays_so_and_its_commands_are_not,
     anothers_sandbox_does_not_exist,
     a_user_acts_for_nobody_else,
     a_sandboxed_process_cannot_call,
@@ -81,6 +83,29 @@ async fn a_command_that_cannot_be_started_is_a_status_with_a_reason() {
     };
     assert_eq!(client::reason(&status), "WORKING_DIRECTORY_INVALID");
     assert_eq!(host::sandboxes(), before);
+}
+
+/// Between its start and its exec a command shares the daemon's memory, by which
+/// the kernel finds whom else an OOM score is for.
+async fn a_daemon_that_is_spared_stays_so_and_its_commands_are_not() {
+    const OWN: &str = "/proc/self/oom_score_adj";
+    const SPARED: &str = "-500";
+    ground::make(DEV);
+    let daemons = format!("/proc/{}/oom_score_adj", host::daemon());
+    let before = fs::read_to_string(&daemons).unwrap();
+    fs::write(&daemons, SPARED).unwrap();
+    let mut client = client::root().await;
+    let ran = run(&mut client, ground::attacker(DEV, &[&["read", OWN]])).await;
+    let after = fs::read_to_string(&daemons).unwrap();
+    fs::write(&daemons, before.trim_end()).unwrap();
+    assert_eq!(ran.lines(), ["ok 0"], "{ran:?}");
+    assert_eq!(after.trim_end(), SPARED);
+    // The control: a child has what its parent has.
+    let script = format!("echo {SPARED} >{OWN} && cat {OWN}");
+    assert_eq!(
+        host::output(ROOT, &["sh", "-c", &script]).trim_end(),
+        SPARED
+    );
 }
 
 async fn nothing_survives_the_end_of_its_command() {
