@@ -1,11 +1,17 @@
 //! How sandboxes end: deleted, idle for too long, with the daemon.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::task::JoinSet;
 
 use super::{Caller, Cause, Registry, Sandbox, SandboxError, registry::flatten, run::sleep_until};
-use crate::chain::Chain;
+use crate::{chain::Chain, sys};
+
+/// From the last change to giving back what the daemon does not need.
+const REST: Duration = Duration::from_secs(1);
 
 impl Registry {
     /// Kills what runs in it; returns when its cgroup is gone.
@@ -49,6 +55,7 @@ impl Registry {
         self.forget_jobs(sandbox);
         sandbox.gone.send_replace(true);
         drop(updating);
+        self.idle_changed();
         Ok(())
     }
 
@@ -60,8 +67,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Deletes sandboxes that are idle for too long, for ever.
+    /// Deletes sandboxes that are idle for too long, and gives back what the daemon
+    /// does not need once it comes to rest, for ever.
     pub async fn expire(self: &Arc<Self>) {
+        let mut rest = None;
         loop {
             let now = Instant::now();
             let mut next = None;
@@ -81,8 +90,12 @@ impl Registry {
                 }
             }
             tokio::select! {
-                () = self.until_idle_changes() => {}
+                () = self.until_idle_changes() => rest = Some(Instant::now() + REST),
                 () = sleep_until(next) => {}
+                () = sleep_until(rest) => {
+                    rest = None;
+                    drop(tokio::task::spawn_blocking(sys::trim));
+                }
             }
         }
     }

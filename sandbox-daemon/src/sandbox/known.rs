@@ -12,7 +12,7 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{lately::Resolved, watches::Watches};
-use crate::{kernel::Compiled, policy::Policy, sys};
+use crate::{kernel::Compiled, policy::Policy};
 
 /// So many are kept; each takes a descriptor for every directory that is looked
 /// into.
@@ -103,7 +103,6 @@ impl Known {
             let before = entry.compiled.lookups.as_ref();
             let same = before.is_some_and(|before| before.are_those_of(lookups));
             if same && self.watches.is_steady(&entry.group) {
-                sys::trim();
                 let keep = resolved.granted.iter();
                 let keep = keep.filter(|path| lookups.leads_to_own(path));
                 self.put(&Entry {
@@ -117,8 +116,6 @@ impl Known {
             self.forget(&entry);
         }
         let shared = compiled.shared_watches().chain(&lookups.watches);
-        // A compilation takes more for a moment than a sandbox ever after.
-        sys::trim();
         if let Some(group) = self.watches.open_group(shared.cloned().collect()) {
             self.put(&Entry {
                 policy: policy.clone(),

@@ -14,8 +14,8 @@ const LOG: &str = "/var/log/sandboxd.log";
 /// By the guest's clock, which the emulation is slower than.
 const LIMIT: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// For what is done after the last answer.
-const QUIET: Duration = Duration::from_secs(2);
+/// For what is done after the last answer: it rests a second later.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// A daemon that answers.
 pub(crate) struct Daemon(Child);

@@ -109,6 +109,7 @@ fn idle(daemon: &Daemon) -> Result<()> {
     // What is allocated once is in nobody's figures.
     runtime.block_on(make_and_delete(|| Ok(())))?;
     let say = |case: &str| -> Result<()> {
+        daemon::wait_until_quiet();
         let (resident, descriptors) = (daemon.resident()?, daemon.descriptors()?);
         report("resident memory of sandboxd", case, resident, "MiB");
         report("its descriptors", case, descriptors, "");
@@ -116,7 +117,6 @@ fn idle(daemon: &Daemon) -> Result<()> {
     };
     say("no sandbox")?;
     runtime.block_on(make_and_delete(|| say("200 idle sandboxes")))?;
-    daemon::wait_until_quiet();
     say("after them")
 }
 
